@@ -1,0 +1,55 @@
+package relay
+
+import (
+	"context"
+
+	"github.com/outbox-relay/relay/outbox"
+)
+
+// Message is one claimed event, addressed.
+type Message struct {
+	Row          int64
+	Subject      string
+	ExpectStream string // "" where the route names none
+	ID           string // message id
+	Event        *outbox.Event
+}
+
+// Class is what a result means for the row, the route and the connection.
+type Class uint8
+
+const (
+	Accepted    Class = iota + 1
+	Rejected          // this message can never be stored: quarantine
+	Failed            // retry with backoff; counts towards max_attempts
+	Blocked           // this route cannot be stored now: pause it
+	Unavailable       // the broker cannot be used now: open the breaker
+)
+
+// Result is the outcome of one publish.
+type Result struct {
+	Row       int64
+	Class     Class
+	Code      Code
+	Detail    string // for a person; no secrets
+	Duplicate bool   // Accepted: the broker had it already
+	Sent      bool   // false: known not to have left
+}
+
+// Code is what goes into last_failure_code, quarantine reasons and metrics.
+type Code string
+
+// Publisher is what the loop needs of a broker.
+type Publisher interface {
+	// Publish starts sending m and returns at once. The result arrives on done
+	// exactly once, within the publish timeout. An error means that nothing
+	// was sent and nothing will arrive. The publisher must not keep m.Event
+	// after it returned. done has room for every message in flight.
+	Publish(ctx context.Context, m *Message, done chan<- Result) error
+	// Flush pushes what Publish has buffered to the wire.
+	Flush() error
+	// Usable is nil while the connection stands. It costs nothing.
+	Usable() error
+	// Probe asks the broker whether it can be published to at all.
+	Probe(ctx context.Context) error
+}
