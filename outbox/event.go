@@ -51,3 +51,7 @@ func (d Data) Kind() DataKind { return d.kind }
 // Bytes are the exact payload bytes; empty for absent and for empty data. Not
 // a copy.
 func (d Data) Bytes() []byte { return d.bytes }
+
+// Validate checks every rule of the event model except the size limit, which is
+// the enqueue's. The error is an *InvalidEventError for the first broken rule.
+func (e *Event) Validate() error { panic("todo") }
