@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"time"
 
 	"github.com/outbox-relay/relay/outbox"
 )
@@ -26,18 +27,26 @@ const (
 	Unavailable       // the broker cannot be used now: open the breaker
 )
 
+var classNames = [...]string{"unknown", "accepted", "rejected", "failed", "blocked", "unavailable"}
+
+// String is the class as metrics and logs name it.
+func (c Class) String() string {
+	if int(c) < len(classNames) {
+		return classNames[c]
+	}
+	return classNames[0]
+}
+
 // Result is the outcome of one publish.
 type Result struct {
 	Row       int64
 	Class     Class
 	Code      Code
-	Detail    string // for a person; no secrets
-	Duplicate bool   // Accepted: the broker had it already
-	Sent      bool   // false: known not to have left
+	Detail    string    // for a person; no secrets
+	Duplicate bool      // Accepted: the broker had it already
+	Sent      bool      // false: known not to have left
+	At        time.Time // when the answer came; zero: when the loop reads it
 }
-
-// Code is what goes into last_failure_code, quarantine reasons and metrics.
-type Code string
 
 // Publisher is what the loop needs of a broker.
 type Publisher interface {
