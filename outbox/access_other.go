@@ -1,0 +1,6 @@
+//go:build !unix
+
+package outbox
+
+// writable cannot tell here; SQLite will.
+func writable(string, bool) error { return nil }
