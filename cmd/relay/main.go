@@ -148,6 +148,7 @@ an object with an "error" member as well.`,
 	root.PersistentFlags().StringVar(&a.configFile, "config", "", "configuration `file` (TOML)")
 	_ = root.MarkPersistentFlagFilename("config", "toml") // only fails for a flag that does not exist
 	root.AddCommand(
+		a.runCommand(),
 		a.migrateCommand(),
 		a.versionCommand(),
 		a.completionCommand(),

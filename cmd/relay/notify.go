@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	daemonlib "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/dustin/go-humanize"
+	"github.com/rs/zerolog"
+
+	"github.com/outbox-relay/relay/relay"
+)
+
+// notifier tells the service manager, if there is one.
+type notifier struct {
+	log      zerolog.Logger
+	watchdog time.Duration // 0: none is expected
+}
+
+// newNotifier reads the environment of systemd and leaves it in place.
+func newNotifier(log zerolog.Logger) notifier {
+	watchdog, err := daemonlib.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn().Err(err).Msg("no watchdog")
+	}
+	return notifier{log: log, watchdog: watchdog}
+}
+
+func (n notifier) send(lines ...string) {
+	if _, err := daemonlib.SdNotify(false, strings.Join(lines, "\n")); err != nil {
+		n.log.Debug().Err(err).Msg("the service manager was not told")
+	}
+}
+
+const (
+	// statusEvery is how often STATUS= is sent while nothing but figures change.
+	statusEvery = 10 * time.Second
+	// stalledAfter is how long the loop may go without a sign of life.
+	stalledAfter = 10 * time.Second
+	// stalledAtLeast keeps a short watchdog from taking one slow fsync for a hang.
+	stalledAtLeast = 2 * time.Second
+)
+
+// reporter tells the service manager how the relay does, feeds its watchdog
+// and reloads the configuration. It feeds the watchdog only while the relay's
+// loop shows progress; being unable to reach broker or database is no hang.
+type reporter struct {
+	snapshot func() relay.Snapshot
+	send     func(lines ...string)
+	watchdog time.Duration
+	reload   func() error
+
+	ready      bool
+	fed        time.Time
+	stateSent  string // troubles of the last STATUS=
+	sentAt     time.Time
+	published  uint64 // at sentAt
+	reloadNote string // why the last reload changed nothing
+}
+
+func newReporter(d *daemon) *reporter {
+	return &reporter{snapshot: d.relay.Snapshot, send: d.notify.send, watchdog: d.notify.watchdog, reload: d.reload}
+}
+
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	r.loop(ctx, hup)
+}
+
+func (r *reporter) loop(ctx context.Context, hup <-chan os.Signal) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			r.reloaded()
+		case <-timer.C:
+			r.tick(time.Now())
+			timer.Reset(r.interval())
+		}
+	}
+}
+
+// interval is short until the relay is ready, and then a third of the watchdog's
+// time or a second.
+func (r *reporter) interval() time.Duration {
+	switch {
+	case !r.ready:
+		return 10 * time.Millisecond
+	case r.watchdog > 0:
+		return min(r.watchdog/3, time.Second)
+	}
+	return time.Second
+}
+
+func (r *reporter) tick(now time.Time) {
+	s := r.snapshot()
+	if !r.ready {
+		if s.Progress.IsZero() {
+			return
+		}
+		r.ready = true
+		r.send(daemonlib.SdNotifyReady)
+	}
+	if r.watchdog > 0 && now.Sub(r.fed) >= min(r.watchdog/3, time.Second) && now.Sub(s.Progress) <= r.patience() {
+		r.fed = now
+		r.send(daemonlib.SdNotifyWatchdog)
+	}
+	troubles := strings.Join(append(troubles(s, now), r.notes()...), "; ")
+	if since := now.Sub(r.sentAt); troubles != r.stateSent || since >= statusEvery {
+		r.send("STATUS=" + statusText(s, s.Published-r.published, since, troubles))
+		r.stateSent, r.sentAt, r.published = troubles, now, s.Published
+	}
+}
+
+// patience is how old the loop's last sign of life may be for the watchdog to
+// be fed.
+func (r *reporter) patience() time.Duration {
+	return max(min(r.watchdog/2, stalledAfter), stalledAtLeast)
+}
+
+func (r *reporter) notes() []string {
+	if r.reloadNote == "" {
+		return nil
+	}
+	return []string{r.reloadNote}
+}
+
+// reloaded answers SIGHUP.
+func (r *reporter) reloaded() {
+	r.send(daemonlib.SdNotifyReloading, strings.TrimSuffix(daemonlib.SdNotifyMonotonicUsec(), "\n"))
+	r.reloadNote = ""
+	if err := r.reload(); err != nil {
+		r.reloadNote = "reload refused, the old configuration goes on: " + oneLine(err.Error())
+	}
+	if r.ready {
+		r.send(daemonlib.SdNotifyReady)
+	}
+	r.tick(time.Now())
+}
+
+// statusText is the line that systemctl status shows.
+func statusText(s relay.Snapshot, published uint64, over time.Duration, troubles string) string {
+	rate := 0.0
+	if over > 0 && over < time.Hour { // the first line has no time before it
+		rate = float64(published) / over.Seconds()
+	}
+	text := fmt.Sprintf("%s events/s", humanize.CommafWithDigits(rate, 1))
+	if s.Backlog >= 0 {
+		text += fmt.Sprintf(", backlog %s, lag %s", humanize.Comma(s.Backlog), roughDuration(s.OldestAge))
+	}
+	if troubles != "" {
+		text += "; " + troubles
+	}
+	return oneLine(text)
+}
+
+// troubles says what keeps the relay from being ready; none: it is.
+func troubles(s relay.Snapshot, now time.Time) []string {
+	var list []string
+	if s.Database != "" {
+		list = append(list, "database: "+s.Database)
+	}
+	if s.BreakerOpen {
+		list = append(list, fmt.Sprintf("broker unusable since %s: %s", s.BreakerSince.Format(time.RFC3339), s.BreakerWhy))
+	}
+	for _, route := range s.Routes {
+		if route.Paused {
+			list = append(list, fmt.Sprintf("route %s paused since %s [%s]: %s", route.Name, route.Since.Format(time.RFC3339), route.Code, route.Why))
+		}
+	}
+	if s.Unrouted > 0 {
+		list = append(list, humanize.Comma(s.Unrouted)+" events without a route")
+	}
+	if stalled := now.Sub(s.Progress); !s.Progress.IsZero() && stalled > stalledAfter {
+		list = append(list, fmt.Sprintf("no progress since %s", s.Progress.Format(time.RFC3339)))
+	}
+	return list
+}
+
+// roughDuration is d for a person: 850ms, 12s, 3m20s, 5h7m, 12d3h.
+func roughDuration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + roughDuration(-d)
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Hour:
+		return shortDuration(d.Round(time.Second))
+	case d < 2*day:
+		return shortDuration(d.Round(time.Minute))
+	}
+	days := int64(d / day)
+	if days >= 730 {
+		return fmt.Sprintf("%dy%dd", days/365, days%365)
+	}
+	return fmt.Sprintf("%dd%dh", days, int64(d%day/time.Hour))
+}
