@@ -134,6 +134,10 @@ func TestConfigProblems(t *testing.T) {
 			[]string{`f:3: route[0].subject: is required`, `f:5: route[1].subject: is required`}},
 		{"unknown key in the second route", minimal + "[[route]]\nsubject = \"a\"\n[[route]]\nsubject = \"b\"\nsteam = \"x\"\n",
 			[]string{`f:7: route[1].steam: unknown key; did you mean stream?`}},
+		{"template with an unknown placeholder", minimal + "[[route]]\nsubject = \"a\"\n[[route]]\nsubject = \"{nope}\"\n", []string{`f:6: route[1].subject: `}},
+		{"template that can only give invalid subjects", minimal + "[[route]]\nsubject = \"ev..{stream}\"\n", []string{`f:4: route[0].subject: `}},
+		{"bad stream and template in one route", minimal + "[[route]]\nstream = \"a b\"\nsubject = \"$JS.{stream}\"\n",
+			[]string{`f:4: route[0].stream: `, `f:5: route[0].subject: `}},
 		{"all problems at once", "[outbox]\nbusy_retries = true\n[relay]\nlease = 30\n[log]\nlevel = \"loud\"\n",
 			[]string{`f:1: outbox.path:`, `f:2: outbox.busy_retries:`, `f:4: relay.lease:`, `f:6: log.level:`}},
 	}

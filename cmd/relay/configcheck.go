@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/outbox-relay/relay/relay"
 )
 
 // checkConfig finds the mistakes that no single value shows. A key that is
@@ -166,12 +168,33 @@ func checkURL(s string) (*url.URL, error) {
 }
 
 func (d *decoder) checkRoutes() {
-	for i, r := range d.config.Routes {
-		key := fmt.Sprintf("route[%d].subject", i)
-		if r.Subject == "" && !d.failed(key) {
+	_, err := relay.NewRoutes(d.config.Routes)
+	for _, fault := range routeFaults(err) {
+		key := fmt.Sprintf("route[%d].%s", fault.Index, fault.Key)
+		switch {
+		case d.failed(key):
+		case fault.Key == "subject" && !d.given[key]:
 			d.problem(key, "is required: the subject template")
+		default:
+			d.problem(key, "%s", fault.Detail)
 		}
 	}
+}
+
+// routeFaults are the faults joined in what relay.NewRoutes returns.
+func routeFaults(err error) []*relay.RouteError {
+	var fault *relay.RouteError
+	if errors.As(err, &fault) {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			var list []*relay.RouteError
+			for _, e := range joined.Unwrap() {
+				list = append(list, routeFaults(e)...)
+			}
+			return list
+		}
+		return []*relay.RouteError{fault}
+	}
+	return nil
 }
 
 // requireRoutes is what `relay run` needs beyond a valid file.

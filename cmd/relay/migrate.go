@@ -52,14 +52,14 @@ func (a *app) printMigrated(r migrateReport) error {
 	if len(r.Steps) == 0 {
 		return a.printf("%s: schema version %d, nothing to do\n", r.Path, r.To)
 	}
-	did := "done"
+	did, is := "done", "is now at"
 	if r.DryRun {
-		did = "would do"
+		did, is = "would do", "would be at"
 	}
 	for _, step := range r.Steps {
 		if err := a.printf("%s: %s\n", did, step); err != nil {
 			return err
 		}
 	}
-	return a.printf("%s: schema version %d\n", r.Path, r.To)
+	return a.printf("%s %s schema version %d\n", r.Path, is, r.To)
 }
