@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -50,20 +51,33 @@ func (d *dataColumn) Scan(src any) error {
 // decode turns the stored columns of a row into an event and the time it was
 // enqueued at. Everything that publishing relies on is checked; the size limit is
 // not. The error is a *SerializationError for the first bad column, and the
-// event then holds the columns that could be read. The event shares memory with
+// event then holds the columns that are good. Strings and data share memory with
 // what the driver returned, never with c.
 func (c *eventColumns) decode(row int64) (Event, time.Time, error) {
 	d := decoder{row: row}
-	var e Event
-	if v := d.required("specversion", c.specVersion); d.err == nil && v != specVersion {
-		d.fail("specversion", fmt.Sprintf("is %q, not %s", v, specVersion))
+	e := Event{
+		Tenant: d.text("tenant_id", c.tenant, checkTenant),
+		Stream: d.text("stream", c.stream, checkStream),
 	}
-	e.Tenant = d.required("tenant_id", c.tenant)
-	e.Stream = d.required("stream", c.stream)
-	e.ID = d.required("event_id", c.id)
-	e.Source = d.required("source", c.source)
-	e.Type = d.required("event_type", c.typ)
-	return e, time.Time{}, d.result()
+	d.text("specversion", c.specVersion, checkSpecVersion)
+	e.ID = d.text("event_id", c.id, checkID)
+	e.Source = d.text("source", c.source, checkSource)
+	d.reject("event_id", checkIdentity(e.Source, e.ID))
+	e.Type = d.text("event_type", c.typ, checkType)
+	e.Subject = d.optional("subject", c.subject, checkSubject)
+	if c.time != nil {
+		e.Time = d.time("occurred_at", c.time)
+	}
+	e.ContentType = d.optional("datacontenttype", c.contentType, checkMediaType)
+	e.DataSchema = d.optional("dataschema", c.dataSchema, checkDataSchema)
+	e.PartitionKey = d.optional("partitionkey", c.partKey, checkPartitionKey)
+	e.Extensions = d.extensions(c.extensions)
+	e.Data = d.data(c, e.ContentType)
+	enqueued := d.time("enqueued_at", c.enqueuedAt)
+	if d.err != nil {
+		return e, enqueued, d.err
+	}
+	return e, enqueued, nil
 }
 
 // decoder collects the first error of a row.
@@ -78,17 +92,130 @@ func (d *decoder) fail(column, detail string) {
 	}
 }
 
-func (d *decoder) result() error {
-	if d.err != nil {
-		return d.err
+// reject fails for a broken rule, and reports whether there is one.
+func (d *decoder) reject(column string, p *InvalidEventError) bool {
+	if p == nil {
+		return false
+	}
+	d.fail(column, p.problem())
+	return true
+}
+
+// text takes a required TEXT that passes check, else "".
+func (d *decoder) text(column string, v any, check func(string) *InvalidEventError) string {
+	s, ok := v.(string)
+	if !ok {
+		d.fail(column, "is "+storageClass(v)+", not TEXT")
+		return ""
+	}
+	if d.reject(column, check(s)) {
+		return ""
+	}
+	return s
+}
+
+// optional takes a TEXT that passes check, or NULL.
+func (d *decoder) optional(column string, v any, check func(string) *InvalidEventError) string {
+	if v == nil {
+		return ""
+	}
+	return d.text(column, v, check)
+}
+
+func (d *decoder) time(column string, v any) time.Time {
+	s, ok := v.(string)
+	if !ok {
+		d.fail(column, "is "+storageClass(v)+", not TEXT")
+		return time.Time{}
+	}
+	t, ok := parseTime(s)
+	if !ok {
+		d.fail(column, fmt.Sprintf("is %q, not YYYY-MM-DDTHH:MM:SS.ffffffZ from 1970 to 9999", clip(s)))
+		return time.Time{}
+	}
+	return t
+}
+
+func (d *decoder) extensions(v any) map[string]Value {
+	s, ok := v.(string)
+	if !ok {
+		d.fail("extensions", "is "+storageClass(v)+", not TEXT")
+		return nil
+	}
+	m, p := decodeExtensions(s)
+	if p != nil {
+		detail := p.problem()
+		if name, ok := strings.CutPrefix(p.Field, "extensions."); ok {
+			detail = name + ": " + detail
+		}
+		d.fail("extensions", detail)
+	}
+	return m
+}
+
+// data takes the payload, as BLOB or TEXT, with its kind.
+func (d *decoder) data(c *eventColumns, contentType string) Data {
+	if c.dataKind == nil && c.data.v == nil {
+		return Data{}
+	}
+	var data Data
+	switch kind := c.dataKind.(type) {
+	case string:
+		switch kind {
+		case kindJSON:
+			data.kind = DataJSON
+		case kindBinary:
+			data.kind = DataBinary
+		default:
+			d.fail("data_kind", fmt.Sprintf("is %q, not json or binary", clip(kind)))
+			return Data{}
+		}
+	case nil:
+		d.fail("data_kind", "is NULL although data is not")
+		return Data{}
+	default:
+		d.fail("data_kind", "is "+storageClass(kind)+", not TEXT")
+		return Data{}
+	}
+	switch v := c.data.v.(type) {
+	case []byte:
+		data.bytes = v
+	case string:
+		data.bytes = []byte(v)
+	case nil:
+		d.fail("data", "is NULL although data_kind is not")
+		return Data{}
+	default:
+		d.fail("data", "is "+storageClass(v)+", not BLOB or TEXT")
+		return Data{}
+	}
+	if p := checkData(data, contentType); p != nil {
+		d.fail(p.Field, p.problem())
+		return Data{}
+	}
+	return data
+}
+
+func checkSpecVersion(s string) *InvalidEventError {
+	if s != specVersion {
+		return malformed("is %q, not %s", clip(s), specVersion)
 	}
 	return nil
 }
 
-func (d *decoder) required(column string, v any) string {
-	s, ok := v.(string)
-	if !ok {
-		d.fail(column, "is not TEXT")
+// storageClass names what SQLite stored, for an error.
+func storageClass(v any) string {
+	switch v.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		return "TEXT"
+	case []byte:
+		return "BLOB"
+	case int64:
+		return "INTEGER"
+	case float64:
+		return "REAL"
 	}
-	return s
+	return fmt.Sprintf("a %T", v)
 }

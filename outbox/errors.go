@@ -28,12 +28,18 @@ var (
 type Rule string
 
 const (
-	RuleEmpty   Rule = "empty"
+	// RuleEmpty: the field is required and absent, or present and empty.
+	RuleEmpty Rule = "empty"
+	// RuleTooLong: the field has more bytes than Limit.
 	RuleTooLong Rule = "too_long"
-	RuleFormat  Rule = "format"
-	RuleRange   Rule = "range"
+	// RuleFormat: forbidden characters, wrong grammar, or a type that does not fit.
+	RuleFormat Rule = "format"
+	// RuleRange: a time outside 1970..9999.
+	RuleRange Rule = "range"
+	// RuleMissing: another field requires this one.
 	RuleMissing Rule = "missing"
-	RuleTooBig  Rule = "too_big"
+	// RuleTooBig: the whole event exceeds the size limit.
+	RuleTooBig Rule = "too_big"
 )
 
 // InvalidEventError reports an event that breaks a rule. Nothing was written.
@@ -46,7 +52,12 @@ type InvalidEventError struct {
 }
 
 func (e *InvalidEventError) Error() string {
-	s := fmt.Sprintf("invalid event: %s: %s", e.Field, e.Rule)
+	return fmt.Sprintf("invalid event: %s: %s", e.Field, e.problem())
+}
+
+// problem is the error without its field.
+func (e *InvalidEventError) problem() string {
+	s := string(e.Rule)
 	if e.Limit > 0 {
 		s += fmt.Sprintf(" (%d bytes, limit %d)", e.Actual, e.Limit)
 	}
