@@ -130,7 +130,7 @@ func (d *decoder) time(column string, v any) time.Time {
 	}
 	t, ok := parseTime(s)
 	if !ok {
-		d.fail(column, fmt.Sprintf("is %q, not YYYY-MM-DDTHH:MM:SS.ffffffZ from 1970 to 9999", clip(s)))
+		d.fail(column, fmt.Sprintf("is %q, not YYYY-MM-DDTHH:MM:SS.ffffffZ from 1970 to 9999", excerpt(s)))
 		return time.Time{}
 	}
 	return t
@@ -167,7 +167,7 @@ func (d *decoder) data(c *eventColumns, contentType string) Data {
 		case kindBinary:
 			data.kind = DataBinary
 		default:
-			d.fail("data_kind", fmt.Sprintf("is %q, not json or binary", clip(kind)))
+			d.fail("data_kind", fmt.Sprintf("is %q, not json or binary", excerpt(kind)))
 			return Data{}
 		}
 	case nil:
@@ -198,7 +198,7 @@ func (d *decoder) data(c *eventColumns, contentType string) Data {
 
 func checkSpecVersion(s string) *InvalidEventError {
 	if s != specVersion {
-		return malformed("is %q, not %s", clip(s), specVersion)
+		return malformed("is %q, not %s", excerpt(s), specVersion)
 	}
 	return nil
 }

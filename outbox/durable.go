@@ -151,7 +151,7 @@ func (d *extensionDecoder) tagged() (Value, *InvalidEventError) {
 	}
 	t, ok := ParseValueType(name)
 	if !ok {
-		return Value{}, malformed("unknown type %q", clip(name))
+		return Value{}, malformed("unknown type %q", excerpt(name))
 	}
 	d.s = rest
 	var text string

@@ -143,7 +143,7 @@ func (v Value) check() *InvalidEventError {
 		return &InvalidEventError{Rule: RuleEmpty, Detail: "the zero Value; use a constructor"}
 	}
 	if !ok {
-		return malformed("not a %s: %q", v.typ, clip(v.text))
+		return malformed("not a %s: %q", v.typ, excerpt(v.text))
 	}
 	return nil
 }
@@ -279,8 +279,8 @@ func checkTracePair(m map[string]Value) *InvalidEventError {
 func extensionField(name string) string {
 	for i := range len(name) {
 		if !isAlnum(name[i]) {
-			return "extensions." + strconv.Quote(clip(name))
+			return "extensions." + strconv.Quote(excerpt(name))
 		}
 	}
-	return "extensions." + clip(name)
+	return "extensions." + excerpt(name)
 }

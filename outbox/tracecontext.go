@@ -55,13 +55,13 @@ func checkTracestate(s string) *InvalidEventError {
 		case n == maxTraceMembers:
 			return malformed("tracestate has more than %d members", maxTraceMembers)
 		case !ok || !validTraceKey(key):
-			return malformed("tracestate key %q is not allowed", clip(key))
+			return malformed("tracestate key %q is not allowed", excerpt(key))
 		case !validTraceValue(value):
-			return malformed("tracestate value of %q is not allowed", clip(key))
+			return malformed("tracestate value of %q is not allowed", excerpt(key))
 		}
 		for _, k := range keys[:n] {
 			if k == key {
-				return malformed("tracestate key %q occurs twice", clip(key))
+				return malformed("tracestate key %q occurs twice", excerpt(key))
 			}
 		}
 		keys[n] = key
@@ -102,8 +102,8 @@ func validTraceValue(s string) bool {
 
 func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
 
-// clip shortens s for an error message.
-func clip(s string) string {
+// excerpt shortens s for an error message.
+func excerpt(s string) string {
 	const limit = 64
 	if len(s) <= limit {
 		return s
