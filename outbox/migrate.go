@@ -161,22 +161,21 @@ func script(name, ddl string) step {
 
 // plan looks at the file and says what is to be done.
 func plan(ctx context.Context, q querier, path string, o MigrateOptions) (Migrated, []step, error) {
-	version, err := schemaVersion(ctx, q, path)
-	m := Migrated{From: version, To: migrations.Version}
+	r, err := inspectSchema(ctx, q)
+	m := Migrated{From: r.version, To: migrations.Version}
 	if err != nil {
 		return m, nil, err
 	}
 	var steps []step
 	switch {
-	case version == 0:
+	case r.absent:
 		steps = []step{script(createTables, migrations.Outbox), script(createIndexes, migrations.Indexes)}
-	case version == 1 && o.Tenant == "":
-		return m, nil, versionOne(path)
-	case version == 1:
-		if err := validTenant(o.Tenant); err != nil {
+	case r.version == 1 && o.Tenant != "":
+		if steps, err = upgradeSteps(ctx, q, path, o.Tenant); err != nil {
 			return m, nil, err
 		}
-		steps = upgradeSteps(o.Tenant)
+	case len(r.problems) > 0 && !(r.slow && o.AddIndexes):
+		return m, nil, r.err(path)
 	case o.AddIndexes:
 		missing, err := missingIndexes(ctx, q)
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outbox-relay/relay/migrations"
 )
 
 // querier is the part of *sql.DB, *sql.Conn and *sql.Tx that reading needs.
@@ -16,11 +18,11 @@ type querier interface {
 
 // schemaReport says what a file's schema is and what it lacks.
 type schemaReport struct {
-	version  int // 0: no outbox, 1: without tenants, else what the marker says
+	version  int // 1: without tenants, else what the marker says; 0: no marker
 	problems []string
 	remedy   string
-	// slow: nothing is wrong but that no set of indexes serves claims.
-	slow bool
+	absent   bool // there is no outbox at all
+	slow     bool // nothing is wrong but that no set of indexes serves claims
 }
 
 // err is the report as an error: nil when the schema is ours.
@@ -32,8 +34,8 @@ func (r schemaReport) err(path string) error {
 }
 
 // checkSchema compares the schema behind q with version 2 and returns nil or a
-// *MigrationMismatchError that names each difference. It reads, and repairs
-// nothing.
+// *MigrationMismatchError that names each difference, foreign keys that are not
+// enforced on this connection among them. It reads, and repairs nothing.
 //
 // The comparison is one of meaning, not of text: what the tables, keys and
 // constraints of the file accept and refuse is tried out on an empty copy of
@@ -44,6 +46,13 @@ func checkSchema(ctx context.Context, q querier, path string) error {
 	r, err := inspectSchema(ctx, q)
 	if err != nil {
 		return err
+	}
+	on, err := foreignKeysOn(ctx, q)
+	if err != nil {
+		return err
+	}
+	if !on && r.version == migrations.Version {
+		r.problems = append(r.problems, "foreign keys are not enforced on this connection")
 	}
 	return r.err(path)
 }
@@ -62,21 +71,14 @@ func inspectSchema(ctx context.Context, q querier) (schemaReport, error) {
 	switch {
 	case err != nil:
 		return schemaReport{}, err
-	case version > schemaVersion:
+	case version > migrations.Version:
 		return schemaReport{
 			version:  version,
-			problems: []string{fmt.Sprintf("schema version %d is newer than this relay, which knows version %d", version, schemaVersion)},
+			problems: []string{fmt.Sprintf("schema version %d is newer than this relay, which knows version %d", version, migrations.Version)},
 			remedy:   "install a newer relay",
 		}, nil
 	case version == 1:
 		return versionOne(), nil
-	}
-	on, err := foreignKeysOn(ctx, q)
-	if err != nil {
-		return schemaReport{}, err
-	}
-	if !on {
-		problems = append(problems, "foreign keys are not enforced on this connection")
 	}
 	return inspectTables(ctx, defs, version, problems)
 }
@@ -85,8 +87,9 @@ func inspectSchema(ctx context.Context, q querier) (schemaReport, error) {
 func inspectUnmarked(ctx context.Context, defs definitions) (schemaReport, error) {
 	if !defs.has("dovecote_events") && !defs.has("dovecote_deliveries") {
 		return schemaReport{
+			absent:   true,
 			problems: []string{"the database has no outbox tables"},
-			remedy:   "create them with relay migrate",
+			remedy:   "create them with `relay migrate`",
 		}, nil
 	}
 	c, err := copySchema(ctx, defs)
@@ -106,7 +109,7 @@ func versionOne() schemaReport {
 	return schemaReport{
 		version:  1,
 		problems: []string{"schema version 1: its events have no tenant"},
-		remedy:   "take it to version 2 with relay migrate --tenant NAME",
+		remedy:   "take it to version 2 with `relay migrate --tenant NAME`",
 	}
 }
 
@@ -169,7 +172,7 @@ var marker = []struct {
 	column string
 	want   int64
 }{
-	{"schema_version", schemaVersion},
+	{"schema_version", migrations.Version},
 	{"minimum_crate_major", 0},
 	{"minimum_crate_minor", 2},
 	{"minimum_crate_patch", 0},
@@ -231,5 +234,3 @@ func foreignKeysOn(ctx context.Context, q querier) (bool, error) {
 	}
 	return on == 1, nil
 }
-
-const schemaVersion = 2

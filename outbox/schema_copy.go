@@ -74,9 +74,9 @@ func (c *schemaCopy) report(version int) schemaReport {
 	case len(r.problems) == 0:
 	case c.slow && len(r.problems) == 1:
 		r.slow = true
-		r.remedy = "add the indexes of claims with relay migrate --add-indexes"
+		r.remedy = "add them with `relay migrate --add-indexes`"
 	default:
-		r.remedy = "restore the schema: relay migrate --create makes a new file to compare with"
+		r.remedy = "restore the schema; `relay migrate --create` makes a new file to compare with"
 	}
 	return r
 }

@@ -254,8 +254,8 @@ func TestSchemaOfAnotherVersion(t *testing.T) {
 		problem, remedy string
 	}{
 		{"no outbox", "CREATE TABLE orders (id INTEGER)", 0, "no outbox tables", "relay migrate"},
-		{"version 1", readFixture(t, "foreign_v1.sql"), 1, "schema version 1: its events have no tenant", "relay migrate --tenant NAME"},
-		{"version 1 with a prepared tenant column", prepared, 1, "schema version 1", "relay migrate --tenant NAME"},
+		{"version 1", readFixture(t, "foreign_v1.sql"), 1, "schema version 1: its events have no tenant", "`relay migrate --tenant NAME`"},
+		{"version 1 with a prepared tenant column", prepared, 1, "schema version 1", "`relay migrate --tenant NAME`"},
 		{"newer", newer, 3, "schema version 3 is newer than this relay, which knows version 2", "newer relay"},
 		{"half an outbox", "CREATE TABLE dovecote_deliveries (id INTEGER)", 0, "table dovecote_schema is missing", "restore"},
 	} {

@@ -170,7 +170,7 @@ func (s *Store) readMode() string {
 // checkFile reads the file for the first time.
 func (s *Store) checkFile(ctx context.Context) error {
 	err := s.read(ctx, "open", func(ctx context.Context, t *txn) error {
-		return checkMarker(ctx, t.conn, s.path)
+		return checkSchema(ctx, t.conn, s.path)
 	})
 	if FaultOf(err) == FaultDamaged {
 		return notADatabase(s.path, err)
