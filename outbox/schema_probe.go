@@ -118,8 +118,8 @@ var probeDelivery = values{
 	"tenant_id": "Tenant", "available_at": probeTime, "attempts": 0, "last_failure_code": nil, "last_failure_detail": nil,
 }
 
-// probeColumns are the columns that belong to states, with a value that fits.
-var probeColumns = []struct {
+// stateColumns are the columns that belong to states, with a value that fits.
+var stateColumns = []struct {
 	column string
 	state  State
 	value  any
@@ -135,7 +135,7 @@ var probeColumns = []struct {
 // inState is a delivery in s that is in order.
 func inState(s State) values {
 	v := probeDelivery.with(values{"state": string(s)})
-	for _, sc := range probeColumns {
+	for _, sc := range stateColumns {
 		v[sc.column] = nil
 		if sc.state == s {
 			v[sc.column] = sc.value
@@ -170,7 +170,7 @@ func (c *schemaCopy) probeDeliveries(ctx context.Context) {
 		n++
 		return inState(s).with(values{"event_row_id": n})
 	}
-	for _, s := range probeStates {
+	for _, s := range states {
 		if !p.accepts(ctx, fmt.Sprintf("a %s delivery", s), next(s)) {
 			return
 		}
@@ -182,8 +182,8 @@ func (c *schemaCopy) probeDeliveries(ctx context.Context) {
 	for _, r := range refusedDeliveries {
 		p.refuses(ctx, r.name, next(r.state).with(r.change))
 	}
-	for _, s := range probeStates {
-		for _, sc := range probeColumns {
+	for _, s := range states {
+		for _, sc := range stateColumns {
 			name, value := "has no", sc.value
 			if sc.state == s {
 				name, value = "has a", nil
@@ -200,7 +200,7 @@ func (c *schemaCopy) probeDeliveries(ctx context.Context) {
 	p.foreignKey(ctx)
 }
 
-var probeStates = []State{Pending, InClaim, Delivered, Quarantined}
+var states = []State{Pending, InClaim, Delivered, Quarantined}
 
 // foreignKey tries out the foreign key, on a delivery table that it empties.
 func (p *prober) foreignKey(ctx context.Context) {

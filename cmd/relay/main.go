@@ -83,9 +83,12 @@ func wantsJSON(args []string) bool {
 
 // failure is an error as --json prints it.
 type failure struct {
-	Error    string    `json:"error"`
-	Exit     int       `json:"exit"`
-	Problems []problem `json:"problems,omitempty"`
+	Error    string         `json:"error"`
+	Exit     int            `json:"exit"`
+	Problems []problem      `json:"problems,omitempty"` // of a configuration
+	Line     int            `json:"line,omitempty"`     // of standard input
+	Field    string         `json:"field,omitempty"`
+	Done     map[string]int `json:"done,omitempty"` // what was written before
 }
 
 // fail prints err and returns its exit code. Every configuration problem is an
@@ -97,16 +100,19 @@ func (a *app) fail(err error) int {
 	f := failure{Error: oneLine(err.Error()), Exit: exitFailed}
 	var usage usageError
 	var conf *configError
+	var input *inputError
 	switch {
 	case errors.As(err, &conf):
 		f.Exit, f.Problems = exitUsage, conf.Problems
 		for _, p := range conf.Problems {
 			fmt.Fprintln(a.stderr, "relay: "+oneLine(p.String()))
 		}
-	default:
-		if errors.As(err, &usage) {
-			f.Exit = exitUsage
-		}
+	case errors.As(err, &usage):
+		f.Exit = exitUsage
+	case errors.As(err, &input):
+		f.Line, f.Field, f.Done = input.Line, input.field(), input.Done
+	}
+	if conf == nil {
 		fmt.Fprintln(a.stderr, "relay: "+f.Error)
 	}
 	if a.json {
@@ -150,6 +156,7 @@ an object with an "error" member as well.`,
 	root.AddCommand(
 		a.runCommand(),
 		a.migrateCommand(),
+		a.enqueueCommand(),
 		a.versionCommand(),
 		a.completionCommand(),
 		a.manCommand(),
