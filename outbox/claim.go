@@ -1,7 +1,10 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -33,14 +36,96 @@ type ClaimRequest struct {
 	MaxBytes int64         // stop before the batch's data exceeds this; the first row always fits; 0: no bound
 }
 
+// The bounds of a claim.
+const (
+	maxClaim  = 1000
+	maxLease  = 24 * time.Hour
+	maxWorker = 255
+)
+
 // Claim leases up to limit due events to worker for lease, earliest due first,
 // returned in ascending row id. Nothing due is an empty slice and a nil error.
 // A batch with a bad row is a *BadRowsError that names every bad row and
 // changes nothing. ErrBusyExhausted: the writer slot stayed taken.
 func (h *Handle) Claim(ctx context.Context, worker string, lease time.Duration, limit int) ([]Claimed, error) {
-	panic("todo")
+	r := ClaimRequest{Worker: worker, Lease: lease, Limit: limit}
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	var claimed []Claimed
+	_, err := h.store.write(ctx, "claim", func(ctx context.Context, t *txn) (err error) {
+		claimed, err = h.claim(ctx, t, r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return claimed, nil
 }
 
-// SetAside quarantines those of rows that satisfy the candidate predicate
-// now (pending and due, or claimed and expired), and returns their ids.
-func (h *Handle) SetAside(ctx context.Context, rows []BadRow) ([]int64, error) { panic("todo") }
+func (r *ClaimRequest) validate() error {
+	switch {
+	case r.Limit < 1 || r.Limit > maxClaim:
+		return &InvalidLimitError{r.Limit, 1, maxClaim}
+	case r.Worker == "":
+		return &InvalidEventError{Field: "worker", Rule: RuleEmpty}
+	case len(r.Worker) > maxWorker:
+		return &InvalidEventError{Field: "worker", Rule: RuleTooLong, Limit: maxWorker, Actual: len(r.Worker)}
+	}
+	return checkDuration("lease", r.Lease, time.Millisecond, maxLease)
+}
+
+func checkDuration(name string, d, lowest, highest time.Duration) error {
+	if d < lowest || d > highest || d%time.Millisecond != 0 {
+		return &InvalidDurationError{name, d, lowest, highest}
+	}
+	return nil
+}
+
+// claim selects, prepares and only then changes the rows.
+func (h *Handle) claim(ctx context.Context, t *txn, r ClaimRequest) ([]Claimed, error) {
+	found, err := h.candidates(ctx, t, r.Limit)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	batch, err := load(ctx, t, found, r.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.store.drawTokens(batch); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(batch.rows, func(a, b Claimed) int { return cmp.Compare(a.Row, b.Row) })
+	return batch.rows, batch.lease(ctx, t, r)
+}
+
+const leaseSQL = `
+UPDATE dovecote_deliveries NOT INDEXED
+SET state = 'claimed', attempts = ?1, claim_token = ?2, claimed_by = ?3, claim_expires_at = ?4
+WHERE event_row_id = ?5
+  AND (state = 'pending' AND available_at <= ?6 OR state = 'claimed' AND claim_expires_at <= ?6)`
+
+// lease writes the claims. A row whose stored columns contradict its state cannot
+// be written, and is a bad row.
+func (b *claimBatch) lease(ctx context.Context, t *txn, r ClaimRequest) error {
+	expires := t.at.Add(r.Lease)
+	stamp := formatTime(expires)
+	for i := range b.rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c := &b.rows[i]
+		n, err := t.changed(ctx, leaseSQL, c.Attempts, c.Token[:], r.Worker, stamp, c.Row, t.now)
+		switch {
+		case isConstraint(err):
+			b.bad(c.Row, &SerializationError{c.Row, "state", err.Error()})
+			continue
+		case err != nil:
+			return fmt.Errorf("row %d: %w", c.Row, err)
+		case n != 1:
+			return fmt.Errorf("row %d vanished while it was being claimed", c.Row)
+		}
+		c.Expires = expires
+	}
+	return b.verdict()
+}

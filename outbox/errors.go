@@ -148,7 +148,10 @@ type MigrationMismatchError struct {
 }
 
 func (e *MigrationMismatchError) Error() string {
-	s := e.Path + ": schema mismatch"
+	s := "schema mismatch"
+	if e.Path != "" {
+		s = e.Path + ": " + s
+	}
 	for i, p := range e.Problems {
 		sep := "; "
 		if i == 0 {

@@ -45,16 +45,17 @@ func (f Fault) Temporary() bool { return f == FaultBusy || f == FaultFull || f =
 // Primary result codes of SQLite. They are part of its file-independent,
 // stable interface.
 const (
-	codePerm     = 3
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeIOErr    = 10
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeProtocol = 15
-	codeNotADB   = 26
+	codePerm       = 3
+	codeBusy       = 5
+	codeLocked     = 6
+	codeReadOnly   = 8
+	codeIOErr      = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeProtocol   = 15
+	codeConstraint = 19
+	codeNotADB     = 26
 )
 
 // FaultOf sorts err, which may wrap an error of any SQLite driver.
@@ -82,6 +83,16 @@ func FaultOf(err error) Fault {
 		return FaultDamaged
 	}
 	return FaultOther
+}
+
+// isConstraint reports whether a statement was refused by a constraint, which
+// undoes the statement alone.
+func isConstraint(err error) bool {
+	if err == nil {
+		return false
+	}
+	code, ok := codeOf(err)
+	return ok && code&0xff == codeConstraint
 }
 
 // codeOf finds SQLite's result code in err, extended where the driver gives it.

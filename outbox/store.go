@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -50,13 +51,8 @@ type Store struct {
 	reader  driver.Connector
 	reads   *sql.DB
 	writer  *writer // nil: read-only
-}
-
-// Handle is a Store seen as one tenant, or explicitly as all tenants. Each
-// operation carries the tenant as an SQL predicate.
-type Handle struct {
-	store  *Store
-	tenant string // "": all
+	probe   *pinned // for Due
+	indexed atomic.Pointer[indexes]
 }
 
 // maxReaders bounds the connections that read at once.
@@ -139,6 +135,7 @@ func (s *Store) open(ctx context.Context) error {
 	s.reads = sql.OpenDB(s.reader)
 	s.reads.SetMaxOpenConns(maxReaders)
 	s.reads.SetMaxIdleConns(maxReaders)
+	s.probe = pin(s.reader)
 	if err := s.checkFile(ctx); err != nil {
 		return err
 	}
@@ -190,7 +187,7 @@ func (s *Store) Close() error {
 		errs = append(errs, s.writer.close())
 	}
 	if s.reads != nil {
-		errs = append(errs, s.reads.Close())
+		errs = append(errs, s.probe.close(), s.reads.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -231,15 +228,6 @@ func (g guarded) Connect(ctx context.Context) (driver.Conn, error) {
 	return c, nil
 }
 
-// Tenant returns a handle that sees one tenant only. An invalid name is an
-// *InvalidEventError for field "tenant".
-func (s *Store) Tenant(name string) (*Handle, error) {
-	if err := validTenant(name); err != nil {
-		return nil, err
-	}
-	return &Handle{store: s, tenant: name}, nil
-}
-
 func validTenant(name string) error {
 	switch {
 	case name == "":
@@ -250,18 +238,6 @@ func validTenant(name string) error {
 		return &InvalidEventError{Field: "tenant", Rule: RuleFormat}
 	}
 	return nil
-}
-
-// AllTenants returns a handle over every tenant.
-func (s *Store) AllTenants() *Handle { return &Handle{store: s} }
-
-// scope is the handle's tenant as an SQL predicate on column, with a leading
-// AND and a plain ? placeholder, and its argument. An all-tenant handle has neither.
-func (h *Handle) scope(column string) (string, []any) {
-	if h.tenant == "" {
-		return "", nil
-	}
-	return " AND " + column + " = ?", []any{h.tenant}
 }
 
 // ErrReadOnly reports a write on a store that was opened read-only.

@@ -72,7 +72,7 @@ func TestOperationTimeIsTheDatabases(t *testing.T) {
 		},
 	} {
 		err := run(func(_ context.Context, tx *txn) error {
-			if d := time.Since(tx.at); d < 0 || d > time.Minute || formatStamp(tx.at) != tx.now {
+			if d := time.Since(tx.at); d < 0 || d > time.Minute || formatTime(tx.at) != tx.now {
 				t.Errorf("operation time %v, %s", tx.at, tx.now)
 			}
 			return nil

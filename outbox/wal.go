@@ -17,8 +17,10 @@ const (
 // mode stays, which is slower and lets readers delay writers, but is right.
 func (w *writer) useWAL(ctx context.Context) error {
 	const op = "set journal mode"
-	w.slot <- struct{}{}
-	defer func() { <-w.slot }()
+	if err := w.acquire(ctx); err != nil {
+		return err
+	}
+	defer w.release()
 	wait := w.policy.begin()
 	for {
 		err := w.tryWAL(ctx)

@@ -1,0 +1,121 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// candidate is a row that may be claimed: pending and due, or claimed and
+// expired.
+type candidate struct {
+	due string // available_at or claim_expires_at, as stored
+	row int64
+}
+
+func (c candidate) compare(d candidate) int {
+	if n := strings.Compare(c.due, d.due); n != 0 {
+		return n
+	}
+	return cmp.Compare(c.row, d.row)
+}
+
+// candidates are the up to limit earliest due rows, by due time and then row id.
+// (The library whose schema this is takes the lowest row ids among the due
+// ones instead. The two agree unless a row was retried. By due time the cost does not
+// depend on how many rows wait, and no failing row starves the others.)
+func (h *Handle) candidates(ctx context.Context, t *txn, limit int) ([]candidate, error) {
+	ix, err := h.store.indexes(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	query, args := ix.candidates(h.tenant), []any{t.now, limit}
+	switch {
+	case h.tenant != "":
+		return arms(ctx, t, query, append(args, h.tenant), nil)
+	case !ix.byTenant:
+		return arms(ctx, t, query, args, nil)
+	}
+	tenants, err := ix.tenants(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var all []candidate
+	for _, tenant := range tenants {
+		if all, err = arms(ctx, t, query, append(args[:2:2], tenant), all); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, candidate.compare)
+	return all[:min(limit, len(all))], nil
+}
+
+// arms appends the candidates that query finds to all.
+func arms(ctx context.Context, t *txn, query string, args []any, all []candidate) ([]candidate, error) {
+	rows, err := t.query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c candidate
+		if err := rows.Scan(&c.due, &c.row); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, rows.Err()
+}
+
+// candidatesSQL has an arm for rows that are due and one for claims that have
+// expired. Each reads one index in its order and stops at the limit, so that
+// the cost is the same whatever else is in the table. The planner has no choice:
+// as one query with OR it would read, and sort, everything. ?1 is now, ?2 the limit,
+// ?3 the tenant.
+const candidatesSQL = `
+SELECT * FROM (
+  SELECT available_at, event_row_id FROM dovecote_deliveries %[1]s
+  WHERE state = 'pending' AND available_at <= ?1%[3]s ORDER BY available_at, event_row_id LIMIT ?2)
+UNION ALL
+SELECT * FROM (
+  SELECT claim_expires_at, event_row_id FROM dovecote_deliveries %[2]s
+  WHERE state = 'claimed' AND claim_expires_at <= ?1%[3]s ORDER BY claim_expires_at, event_row_id LIMIT ?2)
+ORDER BY 1, 2 LIMIT ?2`
+
+// dueSQL is the head of the same two arms, however far away.
+const dueSQL = `
+SELECT
+  (SELECT available_at FROM dovecote_deliveries %[1]s
+   WHERE state = 'pending'%[3]s ORDER BY available_at, event_row_id LIMIT 1),
+  (SELECT claim_expires_at FROM dovecote_deliveries %[2]s
+   WHERE state = 'claimed'%[3]s ORDER BY claim_expires_at, event_row_id LIMIT 1)`
+
+// candidates is the query for one tenant, or for all ("") where an index serves
+// that. In a file with indexes by tenant only, it is always for one.
+func (ix *indexes) candidates(tenant string) string {
+	return ix.fill(candidatesSQL, tenant != "", " AND tenant_id = ?3")
+}
+
+func (ix *indexes) due(tenant string) string {
+	return ix.fill(dueSQL, tenant != "", " AND tenant_id = ?1")
+}
+
+// fill makes a query of its form, once.
+func (ix *indexes) fill(form string, one bool, predicate string) string {
+	one = one || ix.byTenant
+	key := fmt.Sprint(one, form)
+	if q, ok := ix.queries.Load(key); ok {
+		return q.(string)
+	}
+	due, expiry := ix.all.due, ix.all.expiry
+	if one {
+		due, expiry = ix.tenant.due, ix.tenant.expiry
+	} else {
+		predicate = ""
+	}
+	q := fmt.Sprintf(form, due, expiry, predicate)
+	ix.queries.Store(key, q)
+	return q
+}
