@@ -41,10 +41,16 @@ type Locker struct {
 	child *process.Process
 }
 
+// LaunchLocker starts one and returns at once.
+func LaunchLocker(tb testing.TB, o LockOptions) *Locker {
+	tb.Helper()
+	return &Locker{tb: tb, child: startRole(tb, "locker", o)}
+}
+
 // StartLocker starts one and waits until it holds the lock for the first time.
 func StartLocker(tb testing.TB, o LockOptions) *Locker {
 	tb.Helper()
-	l := &Locker{tb: tb, child: startRole(tb, "locker", o)}
+	l := LaunchLocker(tb, o)
 	Eventually(tb, Patience, "another process holds the writer lock", func() (bool, string) {
 		out := l.child.Output()
 		return strings.Contains(out, "locked\n"), out
