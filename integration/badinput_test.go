@@ -24,7 +24,7 @@ func TestBadDatabaseEndsTheRelayAtOnce(t *testing.T) {
 		{"an empty file", func(t *testing.T, path string) { write(t, path, "") }, "migrate"},
 		{"a text file", func(t *testing.T, path string) {
 			write(t, path, strings.Repeat("this is no database\n", 500))
-		}, "not a database"},
+		}, "no SQLite database"},
 		{"a database without the schema", func(t *testing.T, path string) {
 			write(t, path, "")
 			if err := workload.Prepare(t.Context(), path); err != nil {

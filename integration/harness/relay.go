@@ -99,9 +99,15 @@ type Relay struct {
 // in faults. The test's cleanup kills it.
 func StartRelay(tb testing.TB, name string, c Config, faults *Journal) *Relay {
 	tb.Helper()
+	return StartRelayConfig(tb, name, c.TOML(), faults)
+}
+
+// StartRelayConfig is StartRelay with the configuration as text.
+func StartRelayConfig(tb testing.TB, name, config string, faults *Journal) *Relay {
+	tb.Helper()
 	r := &Relay{
 		tb: tb, name: name, faults: faults,
-		config: WriteConfig(tb, c.TOML()), log: logFile(tb, name),
+		config: WriteConfig(tb, config), log: logFile(tb, name),
 	}
 	tb.Cleanup(func() {
 		if r.child == nil {
@@ -198,9 +204,10 @@ type Ran struct {
 // Run runs one relay command to its end.
 func Run(tb testing.TB, stdin string, args ...string) Ran {
 	tb.Helper()
+	binary := Binary(tb) // building it may take longer than the command is given
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, Binary(tb), args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	var stdout, stderr strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	err := cmd.Run()
