@@ -21,6 +21,13 @@ func (s *Store) Tenant(name string) (*Handle, error) {
 // AllTenants returns a handle over every tenant.
 func (s *Store) AllTenants() *Handle { return &Handle{store: s} }
 
+func validTenant(name string) error {
+	if p := checkTenant(name); p != nil {
+		return inField("tenant", p)
+	}
+	return nil
+}
+
 // scope is the handle's tenant as an SQL predicate on column, with a leading
 // AND and a plain ? placeholder, and its argument. An all-tenant handle has neither.
 func (h *Handle) scope(column string) (string, []any) {

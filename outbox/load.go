@@ -56,11 +56,14 @@ func load(ctx context.Context, t *txn, found []candidate, maxBytes int64) (*clai
 	dest := in.dest()
 	total := int64(0)
 	for _, want := range found {
-		if !rows.Next() {
-			return nil, cmp.Or(rows.Err(), fmt.Errorf("row %d vanished while it was being claimed", want.row))
+		in.row = 0
+		if rows.Next() {
+			if err := rows.Scan(dest...); err != nil {
+				return nil, err
+			}
 		}
-		if err := rows.Scan(dest...); err != nil {
-			return nil, err
+		if in.row != want.row {
+			return nil, cmp.Or(rows.Err(), fmt.Errorf("row %d vanished while it was being claimed", want.row))
 		}
 		c, err := in.claimed()
 		if err != nil {

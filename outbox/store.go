@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -226,18 +225,6 @@ func (g guarded) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-func validTenant(name string) error {
-	switch {
-	case name == "":
-		return &InvalidEventError{Field: "tenant", Rule: RuleEmpty}
-	case len(name) > 255:
-		return &InvalidEventError{Field: "tenant", Rule: RuleTooLong, Limit: 255, Actual: len(name)}
-	case strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || 0x7f <= r && r < 0xa0 || r == 0xfffd }):
-		return &InvalidEventError{Field: "tenant", Rule: RuleFormat}
-	}
-	return nil
 }
 
 // ErrReadOnly reports a write on a store that was opened read-only.
