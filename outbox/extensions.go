@@ -143,7 +143,7 @@ func (v Value) check() *InvalidEventError {
 		return &InvalidEventError{Rule: RuleEmpty, Detail: "the zero Value; use a constructor"}
 	}
 	if !ok {
-		return malformed("not a %s: %q", v.typ, excerpt(v.text))
+		return malformed("%q is no %s", excerpt(v.text), v.typ)
 	}
 	return nil
 }
