@@ -135,23 +135,24 @@ func FuzzJSON(f *testing.F) {
 		if again := appendCanonicalJSON(nil, out); !bytes.Equal(again, out) {
 			t.Errorf("%q becomes %q, then %q", b, out, again)
 		}
-		if !bytes.Equal(marshalled(t, b), marshalled(t, out)) {
+		if want := viaEncodingJSON(b); want == nil || !bytes.Equal(viaEncodingJSON(out), want) {
 			t.Errorf("%q becomes %q, another value", b, out)
 		}
 	})
 }
 
-// marshalled is b after encoding/json has read and written it, numbers as spelled.
-func marshalled(t *testing.T, b []byte) []byte {
+// viaEncodingJSON is b after encoding/json has read and written it, numbers as
+// spelled; nil if it cannot.
+func viaEncodingJSON(b []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%q: %v", b, err)
+	if d.Decode(&v) != nil {
+		return nil
 	}
 	out, err := json.Marshal(v)
 	if err != nil {
-		t.Fatalf("%q: %v", b, err)
+		return nil
 	}
 	return out
 }

@@ -38,16 +38,16 @@ func hashParts(parts ...string) string {
 func (e *Event) AppendAttributes(dst []Attribute) []Attribute {
 	dst = append(dst,
 		Attribute{"specversion", specVersion},
-		Attribute{"id", percentEncode(e.ID)},
-		Attribute{"source", percentEncode(e.Source)},
-		Attribute{"type", percentEncode(e.Type)})
+		Attribute{"id", PercentEncode(e.ID)},
+		Attribute{"source", PercentEncode(e.Source)},
+		Attribute{"type", PercentEncode(e.Type)})
 	dst = appendAttribute(dst, "subject", e.Subject)
 	dst = appendAttribute(dst, "time", e.shortTime())
 	dst = appendAttribute(dst, "dataschema", e.DataSchema)
 	dst = appendAttribute(dst, "partitionkey", e.PartitionKey)
 	if len(e.Extensions) > 0 {
 		for _, name := range sortedNames(e.Extensions, make([]string, 0, 16)) {
-			dst = append(dst, Attribute{name, percentEncode(e.Extensions[name].text)})
+			dst = append(dst, Attribute{name, PercentEncode(e.Extensions[name].text)})
 		}
 	}
 	return appendAttribute(dst, "datacontenttype", e.ContentType)
@@ -66,12 +66,13 @@ func appendAttribute(dst []Attribute, name, value string) []Attribute {
 	if value == "" {
 		return dst
 	}
-	return append(dst, Attribute{name, percentEncode(value)})
+	return append(dst, Attribute{name, PercentEncode(value)})
 }
 
-// percentEncode encodes the space, the quote, the percent sign and every byte outside
-// U+0021-007E as %XX. It returns s itself when there is nothing to encode.
-func percentEncode(s string) string {
+// PercentEncode encodes a header value as the CloudEvents bindings demand: the space, the
+// quote, the percent sign and every byte outside U+0021-007E as %XX, in upper-case hex.
+// It returns s itself when there is nothing to encode.
+func PercentEncode(s string) string {
 	n := 0
 	for i := range len(s) {
 		if mustEncode(s[i]) {

@@ -227,7 +227,7 @@ func TestPercentEncoding(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			got := percentEncode(tc.in)
+			got := PercentEncode(tc.in)
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
