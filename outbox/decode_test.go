@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-const selectEventSQL = `SELECT ` + eventColumnsSQL + ` FROM dovecote_events e ORDER BY e.row_id`
+const storedEventsSQL = `SELECT ` + eventColumnsSQL + ` FROM dovecote_events e ORDER BY e.row_id`
 
-// insertEventSQL has the values of appendColumns as its parameters.
-var insertEventSQL = `INSERT INTO dovecote_events (` + eventInsertColumns + `) VALUES (?` +
+// putEventSQL has the values of appendColumns as its parameters.
+var putEventSQL = `INSERT INTO dovecote_events (` + eventInsertColumns + `) VALUES (?` +
 	strings.Repeat(", ?", eventInsertCount-1) + `)`
 
 // eventsDB is a new outbox file whose CHECKs another writer has switched off.
@@ -31,9 +31,9 @@ func eventsDB(tb testing.TB) *sql.DB {
 	return db
 }
 
-func insertEvent(tb testing.TB, db *sql.DB, e *Event) {
+func putEvent(tb testing.TB, db *sql.DB, e *Event) {
 	tb.Helper()
-	if _, err := db.Exec(insertEventSQL, e.appendColumns(nil)...); err != nil {
+	if _, err := db.Exec(putEventSQL, e.appendColumns(nil)...); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -58,9 +58,9 @@ func TestEventsSurviveTheDatabase(t *testing.T) {
 	db := eventsDB(t)
 	events := projectedEvents(t)
 	for i := range events {
-		insertEvent(t, db, &events[i].event)
+		putEvent(t, db, &events[i].event)
 	}
-	rows, err := db.Query(selectEventSQL)
+	rows, err := db.Query(storedEventsSQL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +110,9 @@ func TestDriverHandsOutFreshMemory(t *testing.T) {
 			Tenant: "t", Stream: "s", ID: fmt.Sprint(i), Source: "/", Type: "t",
 			ContentType: "a/b", Data: Binary(bytes.Repeat([]byte{byte(i)}, 3000)),
 		}
-		insertEvent(t, db, &e)
+		putEvent(t, db, &e)
 	}
-	rows, err := db.Query(selectEventSQL)
+	rows, err := db.Query(storedEventsSQL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,12 +175,12 @@ func TestStoredFormsThatDecode(t *testing.T) {
 func spoiled(t *testing.T, e *Event, column, value string) (Event, time.Time, error) {
 	t.Helper()
 	db := eventsDB(t)
-	insertEvent(t, db, e)
+	putEvent(t, db, e)
 	if _, err := db.Exec(`UPDATE dovecote_events SET ` + column + ` = ` + value); err != nil {
 		t.Fatal(err)
 	}
 	var c eventColumns
-	if err := db.QueryRow(selectEventSQL).Scan(c.dest()...); err != nil {
+	if err := db.QueryRow(storedEventsSQL).Scan(c.dest()...); err != nil {
 		t.Fatal(err)
 	}
 	return c.decode(1)
