@@ -88,7 +88,8 @@ type failure struct {
 	Problems []problem      `json:"problems,omitempty"` // of a configuration
 	Line     int            `json:"line,omitempty"`     // of standard input
 	Field    string         `json:"field,omitempty"`
-	Done     map[string]int `json:"done,omitempty"` // what was written before
+	Done     map[string]int `json:"done,omitempty"`   // what was written before
+	Failed   []rowFailure   `json:"failed,omitempty"` // rows that stay as they are
 }
 
 // fail prints err and returns its exit code. Every configuration problem is an
@@ -101,6 +102,7 @@ func (a *app) fail(err error) int {
 	var usage usageError
 	var conf *configError
 	var input *inputError
+	var rows *rowsError
 	switch {
 	case errors.As(err, &conf):
 		f.Exit, f.Problems = exitUsage, conf.Problems
@@ -109,6 +111,8 @@ func (a *app) fail(err error) int {
 		}
 	case errors.As(err, &usage):
 		f.Exit = exitUsage
+	case errors.As(err, &rows):
+		f.Failed, f.Done = rows.Failed, map[string]int{rows.Did: rows.Done}
 	case errors.As(err, &input):
 		f.Line, f.Field, f.Done = input.Line, input.field(), input.Done
 	}
@@ -154,12 +158,11 @@ an object with an "error" member as well.`,
 	root.PersistentFlags().StringVar(&a.configFile, "config", "", "configuration `file` (TOML)")
 	_ = root.MarkPersistentFlagFilename("config", "toml") // only fails for a flag that does not exist
 	root.AddCommand(
-		a.runCommand(),
-		a.migrateCommand(),
-		a.enqueueCommand(),
-		a.versionCommand(),
-		a.completionCommand(),
-		a.manCommand(),
+		a.runCommand(), a.migrateCommand(), a.checkCommand(),
+		a.statusCommand(), a.listCommand(), a.showCommand(),
+		a.enqueueCommand(), a.requeueCommand(), a.quarantineCommand(), a.reconcileCommand(),
+		a.pruneCommand(), a.exportCommand(), a.importCommand(),
+		a.versionCommand(), a.completionCommand(), a.manCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
 	for _, c := range root.Commands() {

@@ -3,12 +3,18 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
-// printJSON writes v as one line.
-func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.stdout)
+// printJSON writes v to standard output as one line.
+func (a *app) printJSON(v any) error { return writeJSON(a.stdout, v) }
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
@@ -19,7 +25,23 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
-// table aligns the columns of what is written to it. Flush it.
-func (a *app) table() *tabwriter.Writer {
-	return tabwriter.NewWriter(a.stdout, 0, 8, 2, ' ', 0)
+// newTable aligns columns that are separated by tabs. Flush it.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0) }
+
+// trimLines drops the blanks that padding leaves at line ends.
+func trimLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// printable is s if a terminal shows it as it is, else quoted: what producers
+// write must not move cursors or start new lines.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
