@@ -1,0 +1,182 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// breakerState is where the breaker stands.
+type breakerState uint8
+
+const (
+	closed breakerState = iota // rows are claimed
+	open                       // nothing is claimed; probes
+	trial                      // the probe succeeded: a few rows show whether publishing does too
+)
+
+const (
+	// trialRows are claimed to try out a broker that answered its probe.
+	trialRows = 8
+	// probeTimeout bounds one probe.
+	probeTimeout = 5 * time.Second
+	// usablePoll is how often an open breaker looks whether the connection is
+	// back; the look costs nothing.
+	usablePoll = 100 * time.Millisecond
+)
+
+// breaker keeps the relay from claiming what the broker cannot take. An
+// unavailable result or a lost connection opens it. Then the broker is probed
+// on the backoff's cadence, and at once when the connection returns. A probe that
+// succeeds lets a few rows through; the first of them that gets an answer of its own
+// closes the breaker, one that finds the broker unavailable opens it again.
+type breaker struct {
+	state    breakerState
+	since    time.Time // when it opened
+	passed   time.Time // when the last probe succeeded
+	closedAt time.Time
+	code     Code
+	why      string
+	cadence  cadence
+
+	probeAt   time.Time // the next probe
+	lookAt    time.Time // the next look at the connection
+	connected bool      // at the last look
+	probing   bool
+	answers   chan error // capacity 1: one probe at a time
+
+	probes, released, unanswered int // since it opened, for the log
+}
+
+func newBreaker(b Backoff) breaker {
+	return breaker{cadence: newCadence(b), answers: make(chan error, 1)}
+}
+
+// trip opens the breaker because of what was found at now. Rows that the sender
+// has not begun are taken back.
+func (l *loop) trip(now time.Time, code Code, why string) {
+	b := &l.breaker
+	if b.state == open {
+		return
+	}
+	news := b.state == closed
+	if news {
+		b.since, b.code, b.why = now, code, why
+		b.probes, b.released, b.unanswered = 0, 0, 0
+		if now.Sub(b.closedAt) > maxCadence {
+			b.cadence.reset() // else it flaps
+		}
+		l.m.breakerOpen.Set(1)
+	}
+	b.state = open
+	l.tickAt = now
+	b.connected = l.o.Publisher.Usable() == nil
+	b.probeAt, b.lookAt = now.Add(b.cadence.next()), now.Add(usablePoll)
+	l.takeBackQueued(now)
+	if news {
+		l.log.Warn().Str("breaker", "open").Str("code", string(code)).Str("detail", why).
+			Int("released", b.released).Int("in_flight", l.win.unanswered).
+			Msg("broker unavailable; nothing is claimed until it can be published to again")
+	}
+}
+
+// takeBackQueued releases every row that the sender has not begun.
+func (l *loop) takeBackQueued(now time.Time) {
+	for _, e := range l.win.rows {
+		if e.unanswered && e.takeBack() {
+			l.win.answered(e)
+			l.release(e, now)
+		}
+	}
+}
+
+// tendBreaker probes when it is time to, and takes in a probe's answer.
+func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
+	b := &l.breaker
+	select {
+	case err := <-b.answers:
+		l.probed(now, err)
+	default:
+	}
+	if b.state != open || b.probing {
+		return
+	}
+	if !now.Before(b.lookAt) {
+		b.lookAt = now.Add(usablePoll)
+		usable := l.o.Publisher.Usable() == nil
+		if usable && !b.connected {
+			b.cadence.reset()
+			b.probeAt = now
+		}
+		b.connected = usable
+	}
+	if now.Before(b.probeAt) {
+		return
+	}
+	b.probes++
+	if !b.connected {
+		b.probeAt = now.Add(b.cadence.next())
+		return
+	}
+	b.probing = true
+	l.probe(ctx)
+}
+
+func (l *loop) probe(ctx context.Context) {
+	answers, pub := l.breaker.answers, l.o.Publisher
+	l.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		answers <- pub.Probe(ctx)
+	})
+}
+
+func (l *loop) probed(now time.Time, err error) {
+	b := &l.breaker
+	b.probing = false
+	if b.state != open {
+		return
+	}
+	if err != nil {
+		b.why = err.Error()
+		b.probeAt = now.Add(b.cadence.next())
+		return
+	}
+	b.state, b.passed = trial, now
+	l.more, l.looked = false, false
+}
+
+// closeBreaker ends the outage: a row got an answer of its own, or nothing is
+// due that could be tried.
+func (l *loop) closeBreaker(now time.Time) {
+	b := &l.breaker
+	if b.state != trial {
+		return
+	}
+	b.state, b.closedAt = closed, now
+	l.tickAt = now
+	l.m.breakerOpen.Set(0)
+	l.log.Info().Str("breaker", "closed").Dur("outage_ms", now.Sub(b.since)).Int("probes", b.probes).
+		Int("released", b.released).Int("unanswered", b.unanswered).
+		Int64("backlog", l.r.status.backlog()).Msg("broker usable again")
+}
+
+// unavailable takes in a result of that class.
+func (l *loop) unavailable(e *entry, res Result, now time.Time) {
+	// The result of a publish that began before the last probe succeeded says nothing
+	// new.
+	if !e.sentAt.Before(l.breaker.passed) {
+		l.trip(now, res.Code, res.Detail)
+	}
+	if !res.Sent {
+		l.release(e, now)
+		return
+	}
+	l.breaker.unanswered++
+	code, detail := res.Code, res.Detail
+	switch code {
+	case "", CodeDisconnected, CodeUnresponsive, CodeCredentials, CodeUnavailable:
+		// Whether it was stored is not known.
+		code = CodeUnanswered
+	}
+	l.retry(e, code, detail, min(l.o.Backoff.delay(e.attempts), maxCadence), now)
+}
