@@ -133,7 +133,8 @@ func enqueue(ctx context.Context, tx *sql.Tx, ins inserter, e *Event) (Receipt, 
 const takeBackSQL = `
 DELETE FROM dovecote_events
 WHERE row_id = ? AND tenant_id = ? AND source = ? AND event_id = ?
-  AND NOT EXISTS (SELECT 1 FROM dovecote_deliveries WHERE event_row_id = dovecote_events.row_id)`
+  AND NOT EXISTS (SELECT 1 FROM dovecote_deliveries AS d
+    WHERE d.event_row_id = dovecote_events.row_id AND d.tenant_id = dovecote_events.tenant_id)`
 
 // takeBack removes an event whose delivery could not be written, for a caller
 // that commits in spite of the error.
