@@ -79,10 +79,7 @@ func TestLongForeignLockCostsNothing(t *testing.T) {
 	relay := harness.StartRelay(t, "relay", c, s.faults)
 	s.nats.Freeze()
 	n := s.waitProduced(s.produce(1, 100, 0))
-	harness.Eventually(t, harness.Patience, "rows are claimed", func() (bool, string) {
-		states := s.db.States()
-		return states.Claimed > 0, states.String()
-	})
+	s.waitClaimed(1)
 	locker := harness.StartLocker(t, harness.LockOptions{
 		DB: s.db.Path, Times: 1, Hold: 8 * time.Second, Wait: harness.Patience,
 	})

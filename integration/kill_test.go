@@ -34,10 +34,7 @@ func TestLeasesOfADeadRelayAreTakenOver(t *testing.T) {
 	producers := s.produce(2, 2000, time.Millisecond)
 	s.waitDeliveredAtLeast(200)
 	s.nats.Freeze() // rows stay claimed and unanswered
-	harness.Eventually(t, harness.Patience, "rows are claimed", func() (bool, string) {
-		states := s.db.States()
-		return states.Claimed > 0, states.String()
-	})
+	s.waitClaimed(1)
 	victim.Kill()
 	s.nats.Thaw()
 	heir := s.startRelay("heir")
