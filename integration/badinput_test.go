@@ -40,6 +40,7 @@ func TestBadDatabaseEndsTheRelayAtOnce(t *testing.T) {
 			before := names(t, dir)
 			config := harness.WriteConfig(t, harness.Config{DB: path, URLs: []string{"nats://127.0.0.1:1"}}.TOML())
 			wantRefusal(t, 1, []string{path, c.remedy}, "run", "--config", config)
+			wantRefusal(t, 1, []string{path, c.remedy}, "status", "--db", path)
 			if after := names(t, dir); after != before {
 				t.Errorf("the directory holds %q, held %q", after, before)
 			}

@@ -31,8 +31,8 @@ func consume(ctx context.Context, js jetstream.JetStream) (*arrivals, error) {
 	a := &arrivals{}
 	_, err = c.Consume(func(m jetstream.Msg) {
 		if n := a.n.Add(1); n <= 3 || n%250 == 0 {
-			fmt.Printf("  %5d  %-15s %s for %s: %.60s\n",
-				n, m.Subject(), m.Headers().Get("ce-type"), m.Headers().Get("Outbox-Tenant"), m.Data())
+			fmt.Printf("  %5d  %-15s  %s %s of tenant %s\n",
+				n, m.Subject(), m.Headers().Get("ce-type"), m.Headers().Get("ce-id"), m.Headers().Get("Outbox-Tenant"))
 		}
 	})
 	return a, err
