@@ -226,19 +226,18 @@ func (s *jsonChecker) digits() bool {
 
 // str takes a string, the opening quote being at i.
 func (s *jsonChecker) str() bool {
-	i, b := s.i+1, s.b
-	for {
-		i += plainJSON(b[i:])
-		if i >= len(b) {
-			s.i = len(b)
+	for i := s.i + 1; ; {
+		i = skipPlain(s.b, i)
+		if i >= len(s.b) {
+			s.i = len(s.b)
 			return s.fail("unended string")
 		}
-		switch b[i] {
+		switch s.b[i] {
 		case '"':
 			s.i = i + 1
 			return true
 		case '\\':
-			n, ok := jsonEscapeLen(b[i:])
+			n, ok := jsonEscapeLen(s.b[i:])
 			if !ok {
 				s.i = i
 				return s.fail("bad escape (a lone surrogate is one)")
@@ -251,13 +250,12 @@ func (s *jsonChecker) str() bool {
 	}
 }
 
-// plainJSON is the number of bytes at the start of b before a quote, a backslash, a
-// control character or the end. It looks at eight bytes at a time: the classic
+// skipPlain returns the offset at or after i of the first quote, backslash or control
+// character of b, or its length. It looks at eight bytes at a time: the classic
 // trick finds a zero byte in x as the lowest high bit of (x-ones)&^x&highs.
-func plainJSON(b []byte) int {
+func skipPlain(b []byte, i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	i := 0
-	for ; i+8 <= len(b); i += 8 {
+	for ; i <= len(b)-8; i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := x^(ones*'"'), x^(ones*'\\')
 		hit := ((x - ones*' ') &^ x) | ((quote - ones) &^ quote) | ((slash - ones) &^ slash)
