@@ -17,6 +17,9 @@ import (
 // errDenied reports that the server forbids a request.
 var errDenied = errors.New("no permission for this request")
 
+// errDeaf reports that the server forbids the subscription to the answers.
+var errDeaf = errors.New("no permission to subscribe to the answers")
+
 // errNobody reports that nobody listens for a request.
 var errNobody = errors.New("no responders")
 
@@ -70,6 +73,8 @@ func (p *Publisher) request(ctx context.Context, subject string, body []byte) ([
 	}
 	denied, cancel := p.denials.watch(subject)
 	defer cancel()
+	deaf, cancelDeaf := p.denials.watch(p.inbox + "*")
+	defer cancelDeaf()
 	token, ch := p.requests.open()
 	defer p.requests.forget(token)
 	sent := make(chan error, 1)
@@ -90,6 +95,8 @@ func (p *Publisher) request(ctx context.Context, subject string, body []byte) ([
 		return m.Data, nil
 	case <-denied:
 		return nil, errDenied
+	case <-deaf:
+		return nil, errDeaf
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -156,7 +156,6 @@ func (o *Options) natsOptions() ([]nats.Option, error) {
 		nats.RetryOnFailedConnect(true),
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectBufSize(-1),
-		nats.CustomReconnectDelay(func(n int) time.Duration { return reconnectDelay(o.Backoff, n) }),
 		// A peer that has stopped reading holds a write, and with it the
 		// library's lock, no longer than this.
 		nats.FlusherTimeout(o.PublishTimeout),

@@ -19,7 +19,7 @@ type denials struct {
 	waiting map[string][]chan struct{} // requests by subject
 }
 
-// watch returns a channel that is closed when a publish to subject is refused.
+// watch returns a channel that is closed when subject is refused.
 func (d *denials) watch(subject string) (denied <-chan struct{}, cancel func()) {
 	ch := make(chan struct{})
 	d.mu.Lock()
@@ -43,7 +43,8 @@ func (d *denials) watch(subject string) (denied <-chan struct{}, cancel func()) 
 	}
 }
 
-func (d *denials) publish(subject string) {
+// refused tells those who watch subject.
+func (d *denials) refused(subject string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ch := range d.waiting[subject] {
@@ -61,7 +62,7 @@ func (p *Publisher) asyncError(err error) {
 	what, subject := parseViolation(err.Error())
 	switch what {
 	case violationPublish:
-		p.denials.publish(subject)
+		p.denials.refused(subject)
 		p.deny(subject)
 	case violationSubscribe:
 		if strings.HasPrefix(subject, p.inbox) {
@@ -87,8 +88,11 @@ func (p *Publisher) deny(subject string) {
 func (p *Publisher) refuseInbox(subject string) {
 	why := &Unusable{relay.CodeUnavailable, "no permission to subscribe to " + subject +
 		", so that no PubAck can arrive: grant it or set nats.inbox_prefix"}
+	p.denials.refused(subject) // whoever waits for an answer
+	if !p.link.deaf.CompareAndSwap(nil, why) {
+		return // refused again
+	}
 	p.link.state.CompareAndSwap(nil, why)
-	p.link.deaf.Store(why)
 	p.link.complain(why, "NATS refuses the reply inbox")
 	p.denyAll(relay.CodeUnanswered, "unconfirmed: "+why.Detail)
 }

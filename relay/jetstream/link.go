@@ -99,7 +99,16 @@ func (l *link) dial(closed nats.ConnHandler) (*nats.Conn, error) {
 	if l.p.o.NKey != "" {
 		nkey, _ = publicKey(l.p.o.NKey) // natsOptions has just read it
 	}
+	var self atomic.Pointer[nats.Conn]
+	delay := func(n int) time.Duration {
+		// The library keeps the error of a handshake to itself.
+		if nc := self.Load(); nc != nil && nc.LastError() != nil {
+			l.attemptFailed(nc, nkey, nc.LastError())
+		}
+		return reconnectDelay(l.p.o.Backoff, n)
+	}
 	opts = append(opts,
+		nats.CustomReconnectDelay(delay),
 		nats.SetCustomDialer(&dialer{l: l, d: net.Dialer{Timeout: connectTimeout}}),
 		nats.ConnectHandler(l.up),
 		nats.ReconnectHandler(l.up),
@@ -116,6 +125,7 @@ func (l *link) dial(closed nats.ConnHandler) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	self.Store(nc)
 	l.nc.Store(nc)
 	return nc, nil
 }
