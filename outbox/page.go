@@ -2,6 +2,9 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -19,6 +22,35 @@ type Delivery struct {
 	QuarantineReason string
 }
 
+// Requeued reports whether an operator has requeued the row and no worker has
+// claimed it since: nothing else leaves a failure without an attempt.
+func (d Delivery) Requeued() bool {
+	return d.State == Pending && d.Attempts == 0 && d.FailureCode != ""
+}
+
+// QuarantineCode is the code of a quarantine reason, which has the form
+// "code: text for a person"; "other" for a reason of another form.
+func QuarantineCode(reason string) string {
+	code, _, found := strings.Cut(reason, ": ")
+	if !found || code == "" {
+		return otherCode
+	}
+	for i := range len(code) {
+		if c := code[i]; c != '_' && !isDigit(c) && (c < 'a' || 'z' < c) {
+			return otherCode
+		}
+	}
+	return code
+}
+
+const otherCode = "other"
+
+// quarantineCodeSQL is QuarantineCode of d.quarantine_reason.
+const quarantineCodeSQL = `
+CASE WHEN instr(d.quarantine_reason, ': ') > 1
+		AND substr(d.quarantine_reason, 1, instr(d.quarantine_reason, ': ') - 1) NOT GLOB '*[^a-z0-9_]*'
+	THEN substr(d.quarantine_reason, 1, instr(d.quarantine_reason, ': ') - 1) ELSE 'other' END`
+
 // Entry is an event with its delivery.
 type Entry struct {
 	Row        int64
@@ -27,27 +59,125 @@ type Entry struct {
 	Delivery   Delivery
 	// Orphan: the event has no delivery row; Delivery is the zero value.
 	Orphan bool
-	// DecodeErr is set when the stored row cannot be decoded (then Event
-	// holds what could be read), nil otherwise.
+	// DecodeErr is set when the stored row cannot be decoded (then Event and
+	// Delivery hold what could be read), nil otherwise. It is a
+	// *SerializationError for the first bad column.
 	DecodeErr error
 }
 
-// Page returns up to limit (1..1000) events with row id > after, any state, in
-// row id order. The cursor is the last entry's Row. Live: a lower row id may
-// commit later.
-func (h *Handle) Page(ctx context.Context, after int64, limit int) ([]Entry, error) { panic("todo") }
+// Limits of a page.
+const (
+	minPage = 1
+	maxPage = 1000
+)
 
-// Get returns one row, or ErrNotFound.
-func (h *Handle) Get(ctx context.Context, row int64) (Entry, error) { panic("todo") }
-
-// Filter selects rows; zero fields select all.
-type Filter struct {
-	State  State
-	Stream string
-	Tenant string
-	Code   string // quarantine code, or last failure code
-	After  int64  // row id >
+func checkPageLimit(n int) error {
+	if n < minPage || n > maxPage {
+		return &InvalidLimitError{Value: n, Min: minPage, Max: maxPage}
+	}
+	return nil
 }
 
-// List returns up to limit (1..1000) entries that match f in row id order.
-func (h *Handle) List(ctx context.Context, f Filter, limit int) ([]Entry, error) { panic("todo") }
+// entryColumnsSQL selects what entryColumns receives, of events e and deliveries d.
+const entryColumnsSQL = `e.row_id, d.event_row_id, ` + deliveryColumnsSQL + `, ` + eventColumnsSQL
+
+const (
+	pageSQL = `SELECT ` + entryColumnsSQL + `
+FROM dovecote_events e LEFT JOIN dovecote_deliveries d ON d.event_row_id = e.row_id
+WHERE e.row_id > ? AND e.row_id <= ?%s ORDER BY e.row_id LIMIT ?`
+	maxRow = 1<<63 - 1
+)
+
+// Page returns up to limit (1..1000) events with row id > after, any state, in
+// row id order; none is the end. The cursor is the last entry's Row.
+//
+// Live: it shows what is committed when it reads. SQLite hands out row ids under
+// the writer slot, so they commit in their order, and paging on by cursor misses
+// no event that was enqueued later. Only a writer that sets row_id itself can
+// commit a lower one, which a cursor beyond it does not see.
+//
+// Every kind of stored row is returned: one that cannot be decoded has its
+// DecodeErr set, and does not stop the page.
+func (h *Handle) Page(ctx context.Context, after int64, limit int) ([]Entry, error) {
+	if err := checkPageLimit(limit); err != nil {
+		return nil, err
+	}
+	var page []Entry
+	err := h.store.read(ctx, "page", func(ctx context.Context, t *txn) (err error) {
+		page, err = h.readPage(ctx, t.conn, after, maxRow, limit, 0)
+		return err
+	})
+	return page, err
+}
+
+// readPage reads entries in (after, upper], fewer than limit when their data
+// exceeds maxBytes (0: no bound). The first entry always fits.
+func (h *Handle) readPage(ctx context.Context, q querier, after, upper int64, limit, maxBytes int) ([]Entry, error) {
+	scope, tenant := h.scope("e.tenant_id")
+	args := append(append([]any{after, upper}, tenant...), limit)
+	return readEntries(ctx, q, fmt.Sprintf(pageSQL, scope), args, maxBytes)
+}
+
+// Get returns one row, or ErrNotFound.
+func (h *Handle) Get(ctx context.Context, row int64) (Entry, error) {
+	var page []Entry
+	err := h.store.read(ctx, "get", func(ctx context.Context, t *txn) (err error) {
+		page, err = h.readPage(ctx, t.conn, row-1, row, 1, 0)
+		return err
+	})
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case len(page) == 0:
+		return Entry{}, fmt.Errorf("row %d: %w", row, ErrNotFound)
+	}
+	return page[0], nil
+}
+
+// readEntries reads entries until query is at its end or their data has reached
+// maxBytes (0: no bound).
+func readEntries(ctx context.Context, q querier, query string, args []any, maxBytes int) ([]Entry, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var c entryColumns
+	dest := c.dest()
+	var entries []Entry
+	for bytes := 0; (maxBytes == 0 || bytes < maxBytes) && rows.Next(); {
+		if err := rows.Scan(dest...); err != nil {
+			return nil, err
+		}
+		e := c.decode()
+		bytes += len(e.Event.Data.bytes)
+		entries = append(entries, e)
+	}
+	return entries, rows.Err()
+}
+
+// entryColumns receives one row of a page, in whatever form it is stored.
+type entryColumns struct {
+	row      int64
+	delivery sql.NullInt64 // not valid: an orphan
+	deliveryColumns
+	eventColumns
+}
+
+func (c *entryColumns) dest() []any {
+	d := []any{&c.row, &c.delivery}
+	return append(append(d, c.deliveryColumns.dest()...), c.eventColumns.dest()...)
+}
+
+func (c *entryColumns) decode() Entry {
+	e := Entry{Row: c.row, Orphan: !c.delivery.Valid}
+	e.Event, e.EnqueuedAt, e.DecodeErr = c.eventColumns.decode(c.row)
+	if e.Orphan {
+		return e
+	}
+	var err error
+	if e.Delivery, err = c.deliveryColumns.decode(c.row, c.eventColumns.tenant); err != nil && e.DecodeErr == nil {
+		e.DecodeErr = err
+	}
+	return e
+}
