@@ -167,21 +167,20 @@ func existing(ctx context.Context, tx *sql.Tx, e *Event) (Receipt, error) {
 	}
 	switch {
 	case !delivery.Valid:
-		return Receipt{}, &MigrationMismatchError{
-			Problems: []string{fmt.Sprintf("row %d has an event but no delivery", row)},
-			Remedy:   "see `relay reconcile`",
-		}
+		return Receipt{}, withoutDelivery(row)
 	case !e.sameContent(&stored):
 		return Receipt{}, &IdempotencyConflictError{Row: row}
 	}
 	return Receipt{AlreadyEnqueued, row}, enqueueError(rows.Close())
 }
 
-// enqueueError names the operation. Within a transaction only the first write can
-// find the database busy.
-func enqueueError(err error) error {
+func enqueueError(err error) error { return callerError("enqueue", err) }
+
+// callerError names the operation in a caller's transaction, in which only the
+// first write can find the database busy.
+func callerError(op string, err error) error {
 	if code, ok := codeOf(err); ok && code&0xff == codeBusy {
 		err = fmt.Errorf("%w: %w", ErrBusyUpgrade, err)
 	}
-	return wrapSQL("enqueue", err)
+	return wrapSQL(op, err)
 }

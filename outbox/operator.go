@@ -2,14 +2,15 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// RowResult is one row's own outcome of an operator action: nil, ErrNotFound or
-// *TransitionError.
+// RowResult is one row's own outcome of an operator action: nil, ErrNotFound,
+// *TransitionError, or *SQLError for a row that a constraint keeps as it is.
 type RowResult struct {
 	Row int64
 	Err error
@@ -26,26 +27,28 @@ const OperatorCode = "operator"
 // (it was quarantined at its first attempt, or by an operator) gets the reason of
 // the quarantine for it: so every requeued row shows, by a failure without an
 // attempt, that it was requeued and why that was needed.
-const requeueSQL = `
-UPDATE dovecote_deliveries AS d SET state = 'pending', available_at = ?, attempts = 0,
-	last_failure_detail = CASE WHEN last_failure_code IS NULL THEN quarantine_reason ELSE last_failure_detail END,
-	last_failure_code = coalesce(last_failure_code, '` + RequeuedCode + `'),
-	quarantined_at = NULL, quarantine_reason = NULL
-WHERE event_row_id = ? AND state = 'quarantined'%s`
+//
+// Columns that the new state must not have are cleared whatever they hold, so
+// that a row which somebody spoiled can be moved too.
+var requeueSQL = byTenant(2, `
+UPDATE dovecote_deliveries NOT INDEXED SET state = 'pending', available_at = ?1, attempts = 0,
+	last_failure_detail = CASE WHEN last_failure_code IS NULL THEN coalesce(quarantine_reason, '') ELSE coalesce(last_failure_detail, '') END,
+	last_failure_code = coalesce(last_failure_code, '`+RequeuedCode+`'),
+	quarantined_at = NULL, quarantine_reason = NULL, delivered_at = NULL, `+clearClaimSQL+`
+WHERE event_row_id = ?2 AND state = 'quarantined'`)
 
 // Requeue moves quarantined rows to pending, due now, attempts 0, last failure
 // kept ([Delivery.Requeued] tells such rows, and [RequeuedCode] is there where no
 // failure was). Each row has its own outcome, in the order of rows. Many rows go in
 // transactions of 500; after an error the results returned stand.
 func (h *Handle) Requeue(ctx context.Context, rows []int64) ([]RowResult, error) {
-	return h.operate(ctx, "requeue", requeueSQL, rows, func(t *txn, row int64) []any {
-		return []any{t.now, row}
-	})
+	return h.operate(ctx, "requeue", requeueSQL, rows)
 }
 
-const dismissSQL = `
-UPDATE dovecote_deliveries AS d SET state = 'quarantined', quarantined_at = ?, quarantine_reason = ?
-WHERE event_row_id = ? AND state = 'pending'%s`
+var dismissSQL = byTenant(3, `
+UPDATE dovecote_deliveries NOT INDEXED SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?3,
+	delivered_at = NULL, `+clearClaimSQL+`
+WHERE event_row_id = ?2 AND state = 'pending'`)
 
 // errNoReason asks for what the next operator will want to know.
 var errNoReason = errors.New("quarantine: a reason is required")
@@ -62,33 +65,30 @@ func (h *Handle) QuarantinePending(ctx context.Context, rows []int64, reason str
 	if p := checkText(reason); p != nil {
 		return nil, fmt.Errorf("quarantine: reason: %s", p.problem())
 	}
-	reason = clip(OperatorCode+": "+reason, maxReason)
-	return h.operate(ctx, "quarantine", dismissSQL, rows, func(t *txn, row int64) []any {
-		return []any{t.now, reason, row}
-	})
+	return h.operate(ctx, "quarantine", dismissSQL, rows, storedText(OperatorCode+": "+reason, maxReason))
 }
 
-// maxReason is the column's bound, in bytes.
-const maxReason = 2048
-
-// operate runs query for each row. The arguments come from args, and after them
-// the handle's tenant.
-func (h *Handle) operate(ctx context.Context, op, query string, rows []int64, args func(*txn, int64) []any) ([]RowResult, error) {
-	scope, tenant := h.scope("d.tenant_id")
-	query = fmt.Sprintf(query, scope)
+// operate runs query for each row, with the operation time, the row and more as
+// its arguments.
+func (h *Handle) operate(ctx context.Context, op string, query tenantSQL, rows []int64, more ...any) ([]RowResult, error) {
 	results := make([]RowResult, 0, len(rows))
 	for batch := range slices.Chunk(rows, writeBatch) {
 		var done []RowResult
 		_, err := h.store.write(ctx, op, func(ctx context.Context, t *txn) error {
 			done = done[:0]
 			for _, row := range batch {
-				n, err := t.changed(ctx, query, append(args(t, row), tenant...)...)
+				q, args := h.pick(query, append([]any{t.now, row}, more...)...)
+				n, err := t.changed(ctx, q, args...)
 				var outcome error
-				if err == nil && n == 0 {
-					outcome, err = h.refusal(ctx, t, row)
-				}
-				if err != nil {
+				switch {
+				case isConstraint(err):
+					outcome = wrapSQL(op, err)
+				case err != nil:
 					return err
+				case n == 0:
+					if outcome, err = h.refusal(ctx, t, row); err != nil {
+						return err
+					}
 				}
 				done = append(done, RowResult{row, outcome})
 			}
@@ -102,22 +102,16 @@ func (h *Handle) operate(ctx context.Context, op, query string, rows []int64, ar
 	return results, nil
 }
 
-const stateSQL = `SELECT CAST(d.state AS TEXT) FROM dovecote_deliveries d WHERE d.event_row_id = ?%s`
-
 // refusal says why an operator action changed nothing.
 func (h *Handle) refusal(ctx context.Context, t *txn, row int64) (outcome, err error) {
-	scope, tenant := h.scope("d.tenant_id")
-	rows, err := t.query(ctx, fmt.Sprintf(stateSQL, scope), append([]any{row}, tenant...)...)
-	if err != nil {
+	query, args := h.pick(classifySQL, row)
+	var state State
+	err = t.queryRow(ctx, query, args...).Scan(&state)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return ErrNotFound, nil
+	case err != nil:
 		return nil, err
 	}
-	defer rows.Close()
-	if !rows.Next() {
-		return ErrNotFound, rows.Err()
-	}
-	var state string
-	if err := rows.Scan(&state); err != nil {
-		return nil, err
-	}
-	return &TransitionError{Row: row, State: State(state)}, rows.Err()
+	return &TransitionError{Row: row, State: state}, nil
 }

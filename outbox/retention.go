@@ -121,7 +121,7 @@ const timeGlob = `'[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0
 
 const scanSQL = `
 SELECT d.event_row_id, d.state, coalesce((SELECT octet_length(e.data) FROM dovecote_events e WHERE e.row_id = d.event_row_id), 0)
-FROM dovecote_deliveries d
+FROM dovecote_deliveries d NOT INDEXED
 WHERE d.event_row_id BETWEEN ?3 AND ?4 AND ` + oldPredicateSQL + `%s
 ORDER BY d.event_row_id`
 
@@ -209,7 +209,7 @@ func (p *prune) count(rows []oldRow) {
 // The rows were chosen outside of this transaction, so the delete looks again.
 const (
 	deleteDeliveriesSQL = `
-DELETE FROM dovecote_deliveries AS d
+DELETE FROM dovecote_deliveries AS d NOT INDEXED
 WHERE d.event_row_id IN (SELECT value FROM json_each(?3)) AND ` + oldPredicateSQL + `%s
 RETURNING event_row_id, state`
 	deleteEventsSQL = `
