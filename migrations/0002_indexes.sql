@@ -1,4 +1,4 @@
--- The indexes that claims read. Partial: a delivered row costs them nothing.
+-- The first three are what claims read. All are partial: a delivered row costs them nothing.
 CREATE INDEX IF NOT EXISTS dovecote_deliveries_due
     ON dovecote_deliveries (available_at, event_row_id) WHERE state = 'pending';
 
@@ -7,3 +7,8 @@ CREATE INDEX IF NOT EXISTS dovecote_deliveries_tenant_due
 
 CREATE INDEX IF NOT EXISTS dovecote_deliveries_expiry
     ON dovecote_deliveries (claim_expires_at, event_row_id) WHERE state = 'claimed';
+
+-- What operators look for: counting and listing the quarantined rows, and
+-- pruning them, goes through them alone.
+CREATE INDEX IF NOT EXISTS dovecote_deliveries_quarantined
+    ON dovecote_deliveries (event_row_id) WHERE state = 'quarantined';

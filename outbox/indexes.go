@@ -23,7 +23,7 @@ type indexes struct {
 
 // armIndexes are INDEXED BY clauses, or empty where there is no index for it:
 // selection is then right, but its cost grows with the table.
-type armIndexes struct{ due, expiry string }
+type armIndexes struct{ due, expiry, quarantined string }
 
 const schemaVersionSQL = `PRAGMA schema_version`
 
@@ -101,18 +101,21 @@ var (
 		{columns: "tenant_id,claim_expires_at,event_row_id", where: "state='claimed'"},
 		{columns: "tenant_id,state,claim_expires_at,event_row_id"},
 	}
+	quarantinedForms       = []index{{columns: "event_row_id", where: "state='quarantined'"}}
+	tenantQuarantinedForms = []index{{columns: "tenant_id,state,available_at,event_row_id"}}
 )
 
 func chooseIndexes(found []index) *indexes {
 	ix := &indexes{
-		all:    armIndexes{due: pick(found, dueForms), expiry: pick(found, expiryForms)},
-		tenant: armIndexes{due: pick(found, tenantDueForms), expiry: pick(found, tenantExpiryForms)},
+		all:    armIndexes{pick(found, dueForms), pick(found, expiryForms), pick(found, quarantinedForms)},
+		tenant: armIndexes{pick(found, tenantDueForms), pick(found, tenantExpiryForms), pick(found, tenantQuarantinedForms)},
 	}
 	ix.byTenant = (ix.all.due == "" || ix.all.expiry == "") && ix.tenant.due != "" && ix.tenant.expiry != ""
 	// For one tenant, an index over all of them is the next best. For expiry it is
 	// as good: expired claims are few, because they are claimed again.
 	ix.tenant.due = cmp.Or(ix.tenant.due, ix.all.due)
 	ix.tenant.expiry = cmp.Or(ix.tenant.expiry, ix.all.expiry)
+	ix.tenant.quarantined = cmp.Or(ix.tenant.quarantined, ix.all.quarantined)
 	return ix
 }
 

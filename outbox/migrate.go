@@ -149,7 +149,7 @@ type step struct {
 // The steps, as Migrated names them.
 const (
 	createTables  = "create the tables of schema version 2"
-	createIndexes = "create the indexes of claims"
+	createIndexes = "create the indexes of claims and of quarantine"
 )
 
 func script(name, ddl string) step {
@@ -194,11 +194,12 @@ func plan(ctx context.Context, q querier, path string, o MigrateOptions) (Migrat
 const countIndexesSQL = `
 SELECT count(*) FROM sqlite_master
 WHERE type = 'index' AND tbl_name = 'dovecote_deliveries'
-  AND name IN ('dovecote_deliveries_due', 'dovecote_deliveries_tenant_due', 'dovecote_deliveries_expiry')`
+  AND name IN ('dovecote_deliveries_due', 'dovecote_deliveries_tenant_due', 'dovecote_deliveries_expiry',
+    'dovecote_deliveries_quarantined')`
 
-// missingIndexes reports whether one of the indexes of claims is not there.
+// missingIndexes reports whether one of our own indexes is not there.
 func missingIndexes(ctx context.Context, q querier) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx, countIndexesSQL).Scan(&n)
-	return n < 3, err
+	return n < 4, err
 }

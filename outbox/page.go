@@ -137,23 +137,36 @@ func (h *Handle) Get(ctx context.Context, row int64) (Entry, error) {
 // readEntries reads entries until query is at its end or their data has reached
 // maxBytes (0: no bound).
 func readEntries(ctx context.Context, q querier, query string, args []any, maxBytes int) ([]Entry, error) {
+	var entries []Entry
+	bytes := 0
+	err := eachEntry(ctx, q, query, args, func(c *entryColumns) bool {
+		e := c.decode()
+		entries = append(entries, e)
+		bytes += len(e.Event.Data.bytes)
+		return maxBytes == 0 || bytes < maxBytes
+	})
+	return entries, err
+}
+
+// eachEntry calls see for one row of query after the other, until it returns
+// false. The row is only good until then.
+func eachEntry(ctx context.Context, q querier, query string, args []any, see func(*entryColumns) bool) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
 	var c entryColumns
 	dest := c.dest()
-	var entries []Entry
-	for bytes := 0; (maxBytes == 0 || bytes < maxBytes) && rows.Next(); {
+	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return nil, err
+			return err
 		}
-		e := c.decode()
-		bytes += len(e.Event.Data.bytes)
-		entries = append(entries, e)
+		if !see(&c) {
+			break
+		}
 	}
-	return entries, rows.Err()
+	return rows.Err()
 }
 
 // entryColumns receives one row of a page, in whatever form it is stored.

@@ -89,31 +89,33 @@ func (c *schemaCopy) checkKeys(ctx context.Context) {
 	c.problem("dovecote_deliveries: FOREIGN KEY (tenant_id, event_row_id) REFERENCES dovecote_events (tenant_id, row_id) ON DELETE RESTRICT is missing")
 }
 
-// claimIndex is one of our own indexes of dovecote_deliveries.
-type claimIndex struct {
+// ownIndex is one of our own indexes of dovecote_deliveries.
+type ownIndex struct {
 	name    string
 	columns []string
 	state   State // the partial index's
+	claims  bool  // claims need it
 }
 
-var claimIndexes = []claimIndex{
-	{"dovecote_deliveries_due", []string{"available_at", "event_row_id"}, Pending},
-	{"dovecote_deliveries_tenant_due", []string{"tenant_id", "available_at", "event_row_id"}, Pending},
-	{"dovecote_deliveries_expiry", []string{"claim_expires_at", "event_row_id"}, InClaim},
+var ownIndexes = []ownIndex{
+	{"dovecote_deliveries_due", []string{"available_at", "event_row_id"}, Pending, true},
+	{"dovecote_deliveries_tenant_due", []string{"tenant_id", "available_at", "event_row_id"}, Pending, true},
+	{"dovecote_deliveries_expiry", []string{"claim_expires_at", "event_row_id"}, InClaim, true},
+	{"dovecote_deliveries_quarantined", []string{"event_row_id"}, Quarantined, false},
 }
 
 // checkIndexes finds indexes that bear our names but are others, and a table
 // where no set of indexes, neither ours nor the other library's, serves claims.
 func (c *schemaCopy) checkIndexes(ctx context.Context) {
 	indexes := c.indexes(ctx, "dovecote_deliveries")
-	ours := 0
-	for _, want := range claimIndexes {
+	claims := true // ours serve them
+	for _, want := range ownIndexes {
 		i := slices.IndexFunc(indexes, func(x indexInfo) bool { return strings.EqualFold(x.name, want.name) })
 		switch {
 		case i < 0:
-		case indexes[i].partial && indexes[i].keys(want.columns...) && c.serves(ctx, want):
-			ours++
-		default:
+			claims = claims && !want.claims
+		case !indexes[i].partial || !indexes[i].keys(want.columns...) || !c.serves(ctx, want):
+			claims = claims && !want.claims
 			c.problem("index %s: another definition, want dovecote_deliveries (%s) WHERE state = '%s'",
 				want.name, strings.Join(want.columns, ", "), want.state)
 		}
@@ -123,7 +125,7 @@ func (c *schemaCopy) checkIndexes(ctx context.Context) {
 			return !x.partial && x.keys("tenant_id", "state", due, "event_row_id")
 		})
 	}
-	if ours < len(claimIndexes) && !(foreign("available_at") && foreign("claim_expires_at")) {
+	if !claims && !(foreign("available_at") && foreign("claim_expires_at")) {
 		c.slow = true
 		c.problem("dovecote_deliveries: the indexes of claims are missing: neither (tenant_id, state, available_at, event_row_id)" +
 			" and (tenant_id, state, claim_expires_at, event_row_id) nor the relay's own")
@@ -131,7 +133,7 @@ func (c *schemaCopy) checkIndexes(ctx context.Context) {
 }
 
 // serves reports whether SQLite itself takes the partial index for its state.
-func (c *schemaCopy) serves(ctx context.Context, x claimIndex) bool {
+func (c *schemaCopy) serves(ctx context.Context, x ownIndex) bool {
 	query := fmt.Sprintf(`EXPLAIN SELECT 1 FROM dovecote_deliveries INDEXED BY %s WHERE state = '%s'`, x.name, x.state)
 	rows, err := c.conn.QueryContext(ctx, query)
 	if err != nil {

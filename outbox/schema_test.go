@@ -202,6 +202,8 @@ func TestSchemaNamesEachDifference(t *testing.T) {
 			"index dovecote_deliveries_due: another definition, want "),
 		add("an index of ours for another state", "CREATE INDEX dovecote_deliveries_expiry ON dovecote_deliveries (claim_expires_at, event_row_id) WHERE state = 'pending';",
 			"index dovecote_deliveries_expiry: another definition, want "),
+		add("an index of ours for quarantined rows over another column", "CREATE INDEX dovecote_deliveries_quarantined ON dovecote_deliveries (quarantined_at) WHERE state = 'quarantined';",
+			"index dovecote_deliveries_quarantined: another definition, want dovecote_deliveries (event_row_id) WHERE state = 'quarantined'"),
 		add("an index of ours for fewer rows", "CREATE INDEX dovecote_deliveries_due ON dovecote_deliveries (available_at, event_row_id) WHERE state = 'pending' AND attempts = 0;",
 			"index dovecote_deliveries_due: another definition, want "),
 		add("a function that SQLite lacks", "CREATE INDEX dovecote_x ON dovecote_events (stream); PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = 'CREATE INDEX dovecote_x ON dovecote_events (no_such(stream))' WHERE name = 'dovecote_x'; PRAGMA writable_schema = OFF;",
