@@ -38,7 +38,7 @@ func must(tb testing.TB, db *sql.DB, query string, args ...any) {
 	}
 }
 
-const deliveriesSQL = `SELECT event_row_id, state, available_at, attempts, hex(claim_token), claimed_by, claim_expires_at,
+const deliveriesSQL = `SELECT event_row_id, state, available_at, attempts, iif(claim_token IS NULL, NULL, hex(claim_token)), claimed_by, claim_expires_at,
 last_failure_code, last_failure_detail, delivered_at, quarantined_at, quarantine_reason FROM dovecote_deliveries ORDER BY event_row_id`
 
 // dump is every delivery as stored, a line each.
