@@ -113,8 +113,10 @@ func TestReplacedFileEndsTheRelay(t *testing.T) {
 	relay := s.startRelay("relay")
 	n := s.waitProduced(s.produce(1, 20, 0))
 	s.db.WaitDelivered(n, harness.Patience)
-	if err := os.Rename(s.db.Path, s.db.Path+".old"); err != nil {
-		t.Fatal(err)
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if err := os.Rename(s.db.Path+suffix, s.db.Path+".old"+suffix); err != nil {
+			t.Fatal(err)
+		}
 	}
 	harness.MustRun(t, "migrate", "--create", "--db", s.db.Path)
 	if code := relay.WaitExit(10 * time.Second); code != 1 {

@@ -25,8 +25,8 @@ func TestIdleRelayLeavesTheWriterLockAlone(t *testing.T) {
 		name string
 		o    harness.LockOptions
 	}{
-		{"locks and unlocks", harness.LockOptions{Times: 2000}},
-		{"commits of the application", harness.LockOptions{Times: 2000, Write: true}},
+		{"locks and unlocks", harness.LockOptions{Times: 2000, Pause: time.Millisecond}},
+		{"commits of the application", harness.LockOptions{Times: 2000, Pause: time.Millisecond, Write: true}},
 		{"a lock held for seconds", harness.LockOptions{Times: 2, Hold: 3 * time.Second, Write: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,7 +76,9 @@ func TestLongForeignLockCostsNothing(t *testing.T) {
 	s := newStage(t)
 	c := s.config()
 	c.Outbox = "busy_timeout = \"1s\"\nbusy_retries = 1"
+	c.Metrics = harness.FreeAddress(t)
 	relay := harness.StartRelay(t, "relay", c, s.faults)
+	harness.WaitReady(t, c.Metrics)
 	s.nats.Freeze()
 	n := s.waitProduced(s.produce(1, 100, 0))
 	s.waitClaimed(1)
