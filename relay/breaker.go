@@ -172,11 +172,9 @@ func (l *loop) unavailable(e *entry, res Result, now time.Time) {
 		return
 	}
 	l.breaker.unanswered++
-	code, detail := res.Code, res.Detail
-	switch code {
-	case "", CodeDisconnected, CodeUnresponsive, CodeCredentials, CodeUnavailable:
-		// Whether it was stored is not known.
+	code := res.Code
+	if code == "" {
 		code = CodeUnanswered
 	}
-	l.retry(e, code, detail, min(l.o.Backoff.delay(e.attempts), maxCadence), now)
+	l.retry(e, code, res.Detail, min(l.o.Backoff.delay(e.attempts), maxCadence), now)
 }

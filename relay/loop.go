@@ -102,6 +102,7 @@ func (l *loop) start(hard, soft context.Context, fail context.CancelCauseFunc) {
 	}
 	l.wg.Go(func() { l.sender.run(hard) })
 	l.wg.Go(func() { l.watchIdentity(hard, fail) })
+	l.wg.Go(func() { l.countRows(soft) })
 	l.wg.Go(func() { l.pruneOldRows(soft) })
 }
 
@@ -146,7 +147,7 @@ func (l *loop) step(ctx context.Context) error {
 	l.tend(now)
 	if l.breaker.state != open {
 		if err := l.o.Publisher.Usable(); err != nil {
-			l.trip(now, CodeDisconnected, err.Error())
+			l.trip(now, codeOf(err), err.Error())
 		}
 	}
 	if err := l.lookIfIdle(ctx, now); err != nil {

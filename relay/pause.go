@@ -11,7 +11,7 @@ import "time"
 // alone. So it is put off, which costs a claim and a retry. To keep a deep blocked
 // backlog from filling every batch with rows that are put off again and again,
 // put-off rows get due times one behind the other, no more than putOffRate of
-// them in a second over all paused subjects. However deep the backlog, the rows
+// them in a second over all paused subjects, in groups that a single turn takes. However deep the backlog, the rows
 // that come due in vain are a small, fixed share of what the relay can claim, and the
 // price is paid at the end: after a pause the backlog comes due at that rate. A shallow backlog, which is
 // the usual one, is due again right after the next probe.
@@ -22,6 +22,7 @@ import "time"
 const (
 	maxPausedSubjects = 16
 	putOffRate        = 2000                   // rows a second, all pauses together
+	putOffGroup       = 100 * time.Millisecond // rows within it are due together
 	probeHead         = 250 * time.Millisecond // from a probe to the rows behind it
 	pauseExpiry       = time.Minute            // a pause that no row needs any more ends
 )
@@ -80,6 +81,8 @@ func newPauses() pauses {
 		ended:   make(map[pauseKey]endedPause),
 		routes:  make(map[int]*routePause),
 		changed: true,
+		// It has no probe, only a time that its groups count from.
+		unrouted: pause{probeAt: time.Now(), planned: true},
 	}
 }
 
@@ -134,7 +137,7 @@ func (l *loop) blocked(e *entry, res Result, now time.Time) {
 func (p *pause) schedule(now time.Time) {
 	p.probing, p.planned = false, false
 	p.probeAt = now.Add(p.cadence.next())
-	p.slot = p.probeAt.Add(probeHead)
+	p.slot = p.probeAt.Add(probeHead + putOffGroup)
 }
 
 // putOff retries e behind the next probe of p.
@@ -152,10 +155,10 @@ func (p *pause) nextSlot(now time.Time, sharers int) time.Time {
 		p.planned = true
 		return p.probeAt
 	}
-	if soonest := now.Add(probeHead); p.slot.Before(soonest) {
+	if soonest := now.Add(probeHead + putOffGroup); p.slot.Before(soonest) {
 		p.slot = soonest
 	}
-	at := p.slot
+	at := p.slot.Add(-(p.slot.Sub(p.probeAt) % putOffGroup))
 	p.slot = p.slot.Add(time.Duration(max(sharers, 1)) * time.Second / putOffRate)
 	return at
 }

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/outbox-relay/relay/outbox"
@@ -52,13 +53,29 @@ type Result struct {
 type Publisher interface {
 	// Publish starts sending m and returns at once. The result arrives on done
 	// exactly once, within the publish timeout. An error means that nothing
-	// was sent and nothing will arrive. The publisher must not keep m.Event
-	// after it returned. done has room for every message in flight.
+	// was sent and nothing will arrive; it opens the breaker. The publisher must not
+	// keep m.Event after it returned. done has room for every message in flight.
 	Publish(ctx context.Context, m *Message, done chan<- Result) error
 	// Flush pushes what Publish has buffered to the wire.
 	Flush() error
-	// Usable is nil while the connection stands. It costs nothing.
+	// Usable is nil while the connection stands. It costs nothing. Its errors, and
+	// those of Publish and Probe, may be a [CodedError].
 	Usable() error
 	// Probe asks the broker whether it can be published to at all.
 	Probe(ctx context.Context) error
+}
+
+// CodedError is an error that has a code of class [Unavailable].
+type CodedError interface {
+	error
+	ResultCode() Code
+}
+
+// codeOf is the code of an error of a publisher.
+func codeOf(err error) Code {
+	var coded CodedError
+	if errors.As(err, &coded) {
+		return coded.ResultCode()
+	}
+	return CodeUnavailable
 }

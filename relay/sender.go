@@ -69,7 +69,7 @@ func (s *sender) publish(ctx context.Context, e *entry, done chan<- Result) {
 	}
 	e.msg.Event = &e.event
 	if err := s.pub.Publish(ctx, &e.msg, done); err != nil {
-		done <- Result{Row: row, Class: Unavailable, Code: CodeUnavailable, Detail: err.Error()}
+		done <- Result{Row: row, Class: Unavailable, Code: codeOf(err), Detail: err.Error()}
 	}
 	// The rest of the entry may be the loop's again: its result can be there.
 	e.event, e.msg.Event = outbox.Event{}, nil

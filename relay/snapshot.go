@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,7 +156,10 @@ func (s *status) update(l *loop, now time.Time) {
 	s.snap.BreakerSince, s.snap.BreakerWhy = time.Time{}, ""
 	if s.snap.BreakerOpen {
 		s.snap.BreakerSince = l.breaker.since
-		s.snap.BreakerWhy = fmt.Sprintf("%s: %s", l.breaker.code, l.breaker.why)
+		s.snap.BreakerWhy = l.breaker.why
+		if !strings.HasPrefix(s.snap.BreakerWhy, string(l.breaker.code)) {
+			s.snap.BreakerWhy = string(l.breaker.code) + ": " + s.snap.BreakerWhy
+		}
 	}
 	s.lags.backlog(s.snap.Backlog)
 	s.lags.roll(now)

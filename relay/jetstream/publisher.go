@@ -54,6 +54,9 @@ type Unusable struct {
 
 func (e *Unusable) Error() string { return string(e.Code) + ": " + e.Detail }
 
+// ResultCode implements relay.CodedError.
+func (e *Unusable) ResultCode() relay.Code { return e.Code }
+
 // Publisher implements relay.Publisher. Its methods are safe from any
 // goroutine.
 type Publisher struct {
