@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -160,7 +161,7 @@ func (f *importFlags) setState(item *importItem, r *rowReport) error {
 func decodeProblem(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return fieldf(wrong.Field, "must not be a JSON %s", wrong.Value)
+		return fieldf(strings.TrimPrefix(wrong.Field, "rowReport."), "must not be a JSON %s", wrong.Value)
 	}
 	return fieldf("", "%s", fmt.Sprint(err)[len("json: "):])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -55,16 +56,19 @@ type reporter struct {
 	watchdog time.Duration
 	reload   func() error
 
+	began      time.Time
 	ready      bool
 	fed        time.Time
 	stateSent  string // troubles of the last STATUS=
 	sentAt     time.Time
-	published  uint64 // at sentAt
 	reloadNote string // why the last reload changed nothing
 }
 
 func newReporter(d *daemon) *reporter {
-	return &reporter{snapshot: d.relay.Snapshot, send: d.notify.send, watchdog: d.notify.watchdog, reload: d.reload}
+	return &reporter{
+		snapshot: d.relay.Snapshot, send: d.notify.send, watchdog: d.notify.watchdog, reload: d.reload,
+		began: time.Now(),
+	}
 }
 
 // run reports until ctx ends.
@@ -106,7 +110,7 @@ func (r *reporter) interval() time.Duration {
 func (r *reporter) tick(now time.Time) {
 	s := r.snapshot()
 	if !r.ready {
-		if s.Progress.IsZero() {
+		if !s.Progress.After(r.began) { // the loop has not run yet
 			return
 		}
 		r.ready = true
@@ -116,10 +120,10 @@ func (r *reporter) tick(now time.Time) {
 		r.fed = now
 		r.send(daemonlib.SdNotifyWatchdog)
 	}
-	troubles := strings.Join(append(troubles(s, now), r.notes()...), "; ")
-	if since := now.Sub(r.sentAt); troubles != r.stateSent || since >= statusEvery {
-		r.send("STATUS=" + statusText(s, s.Published-r.published, since, troubles))
-		r.stateSent, r.sentAt, r.published = troubles, now, s.Published
+	state := strings.Join(append(troubles(s, now), r.notes()...), "; ")
+	if state != r.stateSent || now.Sub(r.sentAt) >= statusEvery {
+		r.send("STATUS=" + statusText(s, state))
+		r.stateSent, r.sentAt = state, now
 	}
 }
 
@@ -149,20 +153,27 @@ func (r *reporter) reloaded() {
 	r.tick(time.Now())
 }
 
-// statusText is the line that systemctl status shows.
-func statusText(s relay.Snapshot, published uint64, over time.Duration, troubles string) string {
-	rate := 0.0
-	if over > 0 && over < time.Hour { // the first line has no time before it
-		rate = float64(published) / over.Seconds()
-	}
-	text := fmt.Sprintf("%s events/s", humanize.CommafWithDigits(rate, 1))
+// statusText is the line that systemctl status shows. Rate and lag are of the
+// last minute; state is what is wrong, "" for nothing.
+func statusText(s relay.Snapshot, state string) string {
+	text := fmt.Sprintf("%s events/s, lag p50 %s p99 %s", rateText(s.Rate), roughDuration(s.LagP50), roughDuration(s.LagP99))
 	if s.Backlog >= 0 {
-		text += fmt.Sprintf(", backlog %s, lag %s", humanize.Comma(s.Backlog), roughDuration(s.OldestAge))
+		text += fmt.Sprintf(", backlog %s", humanize.Comma(s.Backlog))
 	}
-	if troubles != "" {
-		text += "; " + troubles
+	if s.Backlog > 0 {
+		text += ", oldest " + roughDuration(s.OldestAge)
+	}
+	if state != "" {
+		text += "; " + state
 	}
 	return oneLine(text)
+}
+
+func rateText(rate float64) string {
+	if rate < 10 {
+		return fmt.Sprintf("%.1f", rate)
+	}
+	return humanize.Comma(int64(math.Round(rate)))
 }
 
 // troubles says what keeps the relay from being ready; none: it is.

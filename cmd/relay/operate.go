@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -204,6 +205,10 @@ quarantined row that the filters select.`,
 	return a.withDB(c)
 }
 
+// maxReason bounds an operator's reason, in bytes: the stored one begins with
+// "operator: ".
+const maxReason = 2000
+
 func (a *app) quarantineCommand() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
@@ -219,8 +224,12 @@ another state stay as they are and are reported (exit 1).`,
 			switch {
 			case len(rows) == 0:
 				return usagef("name the rows")
-			case oneLine(reason) == "":
+			case strings.TrimSpace(reason) == "":
 				return usagef("--reason is required")
+			case printable(reason) != reason:
+				return usagef("--reason must be one line without control characters")
+			case len(reason) > maxReason:
+				return usagef("--reason has %d bytes, more than %d", len(reason), maxReason)
 			}
 			return a.operate(cmd.Context(), operation{
 				name: "quarantine", did: "quarantined", reason: reason,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	daemonlib "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
@@ -92,6 +93,11 @@ func (a *app) runDaemon(ctx context.Context, c config) error {
 
 func (d *daemon) openStore(ctx context.Context, current *atomic.Pointer[relay.Relay]) error {
 	o := d.config.storeOptions(writes)
+	o.OnBusy = func(waited time.Duration) {
+		if r := current.Load(); r != nil {
+			r.Busy(waited)
+		}
+	}
 	var err error
 	d.store, err = outbox.Open(ctx, d.config.Outbox.Path, o)
 	return err

@@ -21,13 +21,18 @@ func TestMain(m *testing.M) {
 //	exits CODE command…   run a command that must end with exactly this code
 //	oneline               standard error is exactly one line that begins "relay: "
 //	jsonlines [MEMBER]    each line of standard output is a JSON object, with MEMBER
+//	worker, spoil, eventually, samemembers: see those functions
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits":     exits,
-			"oneline":   oneLineOnly,
-			"jsonlines": jsonLines,
+			"exits":       exits,
+			"oneline":     oneLineOnly,
+			"jsonlines":   jsonLines,
+			"worker":      worker,
+			"spoil":       spoil,
+			"eventually":  eventually,
+			"samemembers": sameMembers,
 		},
 	})
 }

@@ -9,7 +9,7 @@ import (
 func (d *daemon) statusPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := d.relay.Snapshot()
-		text := statusText(s, 0, 0, "")
+		text := statusText(s, "")
 		answer(w, http.StatusOK, append([]string{text}, troubles(s, time.Now())...)...)
 	})
 }
