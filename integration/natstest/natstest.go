@@ -160,8 +160,13 @@ func (s *Server) Kill() {
 	<-s.done
 }
 
-// Freeze stops the process without closing its connections (SIGSTOP).
-func (s *Server) Freeze() { s.tb.Helper(); s.Signal(syscall.SIGSTOP) }
+// Freeze stops the process without closing its connections (SIGSTOP), and
+// waits until it has stopped.
+func (s *Server) Freeze() {
+	s.tb.Helper()
+	s.Signal(syscall.SIGSTOP)
+	s.wait("stop of every thread", func() bool { return frozen(s.PID()) })
+}
 
 // Thaw lets a frozen server go on (SIGCONT).
 func (s *Server) Thaw() { s.tb.Helper(); s.Signal(syscall.SIGCONT) }
