@@ -336,7 +336,7 @@ func TestClaimNamesEveryBadRow(t *testing.T) {
 		{"delivered without being so", `UPDATE dovecote_deliveries SET delivered_at = 'x' WHERE event_row_id = ?`, "undecodable"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := outboxtest.NewStore(t)
+			s := outboxtest.NewSpoiled(t)
 			db := outboxtest.Producer(t, s.Path())
 			rows := outboxtest.Enqueue(t, db, events("acme", 5)...)
 			db.SetMaxOpenConns(1)
@@ -383,7 +383,7 @@ func TestDueTimesInAnyFormNeverStall(t *testing.T) {
 	for _, form := range []string{"garbage", "", "0", "2020-01-01", "2020-01-01T00:00:00Z", "2020-01-01 00:00:00", "\x00", "9999-12-31T23:59:59.999999Z", "-1"} {
 		for _, state := range []string{"pending", "claimed"} {
 			t.Run(fmt.Sprintf("%s %q", state, form), func(t *testing.T) {
-				s := outboxtest.NewStore(t)
+				s := outboxtest.NewSpoiled(t)
 				db := outboxtest.Producer(t, s.Path())
 				rows := outboxtest.Enqueue(t, db, events("acme", 3)...)
 				if state == "pending" {

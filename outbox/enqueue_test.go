@@ -15,6 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/outbox-relay/relay/outbox"
+	"github.com/outbox-relay/relay/outbox/outboxtest"
 )
 
 // drivers are those that a producer may bring. Only one of them opens a file: in
@@ -26,10 +27,7 @@ var drivers = map[string]string{"modernc": "sqlite", "ncruces": "sqlite3"}
 func eachDriver(t *testing.T, query string, test func(t *testing.T, db *sql.DB)) {
 	for name, driver := range drivers {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "outbox.db")
-			if _, err := outbox.Migrate(t.Context(), path, outbox.MigrateOptions{Create: true}); err != nil {
-				t.Fatal(err)
-			}
+			path := outboxtest.NewFile(t)
 			db, err := sql.Open(driver, "file:"+path+"?"+query)
 			if err != nil {
 				t.Fatal(err)

@@ -25,7 +25,7 @@ var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 // claimedStore has n rows claimed for a minute at noon.
 func claimedStore(t *testing.T, n int) (*outbox.Store, *sql.DB, *clock, []outbox.Claimed) {
 	c := &clock{noon}
-	s := outboxtest.NewStore(t, c.option)
+	s := outboxtest.NewSpoiled(t, c.option)
 	db := outboxtest.Producer(t, s.Path())
 	outboxtest.Enqueue(t, db, events("acme", n)...)
 	must(t, db, `UPDATE dovecote_deliveries SET available_at = '2026-01-01T00:00:00.000000Z'`)
@@ -86,14 +86,14 @@ func TestSettlementsAreFenced(t *testing.T) {
 		{"no such row", func(db *sql.DB, _ *clock, s *outbox.Settlement) { s.Row = 99 }, outbox.ErrNotFound, ""},
 		{"no such row, and the wrong token", func(db *sql.DB, _ *clock, s *outbox.Settlement) { s.Row, s.Token = 99, wrong }, outbox.ErrNotFound, ""},
 		{"delivered", func(db *sql.DB, _ *clock, s *outbox.Settlement) {
-			must(t, db, `UPDATE dovecote_deliveries SET state = 'delivered', delivered_at = 'x', claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL WHERE event_row_id = 1`)
+			must(t, db, `UPDATE dovecote_deliveries SET state = 'delivered', delivered_at = '2026-05-01T12:00:00.000000Z', claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL WHERE event_row_id = 1`)
 		}, nil, outbox.Delivered},
 		{"pending, token cleared", func(db *sql.DB, _ *clock, s *outbox.Settlement) {
 			must(t, db, `UPDATE dovecote_deliveries SET state = 'pending', claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL WHERE event_row_id = 1`)
 		}, nil, outbox.Pending},
 		{"quarantined, and the wrong token", func(db *sql.DB, _ *clock, s *outbox.Settlement) {
 			s.Token = wrong
-			must(t, db, `UPDATE dovecote_deliveries SET state = 'quarantined', quarantined_at = 'x', quarantine_reason = 'y', claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL WHERE event_row_id = 1`)
+			must(t, db, `UPDATE dovecote_deliveries SET state = 'quarantined', quarantined_at = '2026-05-01T12:00:00.000000Z', quarantine_reason = 'y', claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL WHERE event_row_id = 1`)
 		}, nil, outbox.Quarantined},
 		{"superseded token", func(db *sql.DB, _ *clock, s *outbox.Settlement) {
 			must(t, db, `UPDATE dovecote_deliveries SET claim_token = randomblob(16) WHERE event_row_id = 1`)
@@ -292,7 +292,7 @@ func TestAClaimThatFailsKeepsTheSettlements(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var faults outboxtest.Faults
 			source := &entropy{[]byte(strings.Repeat("0123456789abcdef", 1))}
-			s := outboxtest.NewStore(t, func(o *outbox.Options) { o.Driver, o.Entropy = faults.Connector, source })
+			s := outboxtest.NewSpoiled(t, func(o *outbox.Options) { o.Driver, o.Entropy = faults.Connector, source })
 			db := outboxtest.Producer(t, s.Path())
 			outboxtest.Enqueue(t, db, events("acme", 4)...)
 			first := claim(t, s.AllTenants(), 1)
