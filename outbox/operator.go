@@ -28,14 +28,20 @@ const OperatorCode = "operator"
 // the quarantine for it: so every requeued row shows, by a failure without an
 // attempt, that it was requeued and why that was needed.
 //
-// Columns that the new state must not have are cleared whatever they hold, so
-// that a row which somebody spoiled can be moved too.
-var requeueSQL = byTenant(2, `
+// Columns that the new state must not have are cleared whatever they hold, and
+// others are not touched, so that a row which somebody spoiled can be moved too.
+const requeuePartSQL = `
 UPDATE dovecote_deliveries NOT INDEXED SET state = 'pending', available_at = ?1, attempts = 0,
-	last_failure_detail = CASE WHEN last_failure_code IS NULL THEN coalesce(quarantine_reason, '') ELSE coalesce(last_failure_detail, '') END,
-	last_failure_code = coalesce(last_failure_code, '`+RequeuedCode+`'),
-	quarantined_at = NULL, quarantine_reason = NULL, delivered_at = NULL, `+clearClaimSQL+`
-WHERE event_row_id = ?2 AND state = 'quarantined'`)
+	quarantined_at = NULL, quarantine_reason = NULL, delivered_at = NULL, ` + clearClaimSQL
+
+const ofQuarantinedSQL = `
+WHERE event_row_id = ?2 AND state = 'quarantined'`
+
+var requeueSQL = []tenantSQL{
+	byTenant(2, requeuePartSQL+ofQuarantinedSQL+` AND last_failure_code IS NOT NULL AND last_failure_detail IS NOT NULL`),
+	byTenant(2, requeuePartSQL+`, last_failure_code = coalesce(last_failure_code, '`+RequeuedCode+`'),
+	last_failure_detail = coalesce(last_failure_detail, quarantine_reason, '')`+ofQuarantinedSQL),
+}
 
 // Requeue moves quarantined rows to pending, due now, attempts 0, last failure
 // kept ([Delivery.Requeued] tells such rows, and [RequeuedCode] is there where no
@@ -45,10 +51,10 @@ func (h *Handle) Requeue(ctx context.Context, rows []int64) ([]RowResult, error)
 	return h.operate(ctx, "requeue", requeueSQL, rows)
 }
 
-var dismissSQL = byTenant(3, `
+var dismissSQL = []tenantSQL{byTenant(3, `
 UPDATE dovecote_deliveries NOT INDEXED SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?3,
 	delivered_at = NULL, `+clearClaimSQL+`
-WHERE event_row_id = ?2 AND state = 'pending'`)
+WHERE event_row_id = ?2 AND state = 'pending'`)}
 
 // errNoReason asks for what the next operator will want to know.
 var errNoReason = errors.New("quarantine: a reason is required")
@@ -68,27 +74,18 @@ func (h *Handle) QuarantinePending(ctx context.Context, rows []int64, reason str
 	return h.operate(ctx, "quarantine", dismissSQL, rows, storedText(OperatorCode+": "+reason, maxReason))
 }
 
-// operate runs query for each row, with the operation time, the row and more as
-// its arguments.
-func (h *Handle) operate(ctx context.Context, op string, query tenantSQL, rows []int64, more ...any) ([]RowResult, error) {
+// operate moves each row by the first of the queries that changes it. Their
+// arguments are the operation time, the row and more.
+func (h *Handle) operate(ctx context.Context, op string, queries []tenantSQL, rows []int64, more ...any) ([]RowResult, error) {
 	results := make([]RowResult, 0, len(rows))
 	for batch := range slices.Chunk(rows, writeBatch) {
 		var done []RowResult
 		_, err := h.store.write(ctx, op, func(ctx context.Context, t *txn) error {
 			done = done[:0]
 			for _, row := range batch {
-				q, args := h.pick(query, append([]any{t.now, row}, more...)...)
-				n, err := t.changed(ctx, q, args...)
-				var outcome error
-				switch {
-				case isConstraint(err):
-					outcome = wrapSQL(op, err)
-				case err != nil:
+				outcome, err := h.operateOne(ctx, t, queries, row, more)
+				if err != nil {
 					return err
-				case n == 0:
-					if outcome, err = h.refusal(ctx, t, row); err != nil {
-						return err
-					}
 				}
 				done = append(done, RowResult{row, outcome})
 			}
@@ -100,6 +97,22 @@ func (h *Handle) operate(ctx context.Context, op string, query tenantSQL, rows [
 		results = append(results, done...)
 	}
 	return results, nil
+}
+
+func (h *Handle) operateOne(ctx context.Context, t *txn, queries []tenantSQL, row int64, more []any) (outcome, err error) {
+	for _, q := range queries {
+		query, args := h.pick(q, append([]any{t.now, row}, more...)...)
+		n, err := t.changed(ctx, query, args...)
+		switch {
+		case isConstraint(err):
+			return wrapSQL(t.op, err), nil
+		case err != nil:
+			return nil, err
+		case n > 0:
+			return nil, nil
+		}
+	}
+	return h.refusal(ctx, t, row)
 }
 
 // refusal says why an operator action changed nothing.
