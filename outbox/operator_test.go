@@ -165,7 +165,7 @@ func TestOperatorActionsTakeManyRows(t *testing.T) {
 
 func TestOrphansAreListedAndRepairedOnRequest(t *testing.T) {
 	c := &clock{noon}
-	s := outboxtest.NewStore(t, c.option)
+	s := outboxtest.NewSpoiled(t, c.option)
 	db := outboxtest.Producer(t, s.Path())
 	outboxtest.Enqueue(t, db, events("acme", 6)...)
 	outboxtest.Enqueue(t, db, events("zeta", 3)...)

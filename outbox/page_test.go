@@ -19,7 +19,7 @@ func entryRows(entries []outbox.Entry) []int64 {
 }
 
 func TestPageGoesByRowID(t *testing.T) {
-	s := outboxtest.NewStore(t)
+	s := outboxtest.NewSpoiled(t)
 	db := outboxtest.Producer(t, s.Path())
 	outboxtest.Enqueue(t, db, events("acme", 5)...)
 	outboxtest.Enqueue(t, db, events("zeta", 5)...)
@@ -93,7 +93,7 @@ func TestGetShowsWhatIsStored(t *testing.T) {
 }
 
 func TestListFilters(t *testing.T) {
-	s := outboxtest.NewStore(t)
+	s := outboxtest.NewSpoiled(t)
 	db := outboxtest.Producer(t, s.Path())
 	for i, name := range []string{"acme", "acme", "acme", "acme", "zeta", "zeta", "zeta", "zeta"} {
 		e := event(name, fmt.Sprint(i))

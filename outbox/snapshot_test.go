@@ -220,7 +220,7 @@ func TestGoingOnFromASnapshotMissesNoLateCommit(t *testing.T) {
 // beyond it does not see it; a snapshot that began before has not seen it either, and
 // one that begins after it does.
 func TestARowIDSetByHandCanInvertTheOrder(t *testing.T) {
-	s := outboxtest.NewStore(t)
+	s := outboxtest.NewSpoiled(t)
 	db := outboxtest.Producer(t, s.Path())
 	outboxtest.Enqueue(t, db, events("acme", 3)...)
 	must(t, db, `UPDATE dovecote_events SET event_id = event_id`)

@@ -101,7 +101,7 @@ func TestSpoiledRowsAreNamedAndStopNothing(t *testing.T) {
 	for _, tc := range spoiledRows {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &clock{noon}
-			s := outboxtest.NewStore(t, c.option)
+			s := outboxtest.NewSpoiled(t, c.option)
 			db := outboxtest.Producer(t, s.Path())
 			outboxtest.Enqueue(t, db, events("acme", 3)...)
 			must(t, db, `UPDATE dovecote_deliveries SET available_at = '2026-01-01T00:00:00.000000Z'`)
@@ -193,7 +193,7 @@ func lookAtAll(t *testing.T, h *outbox.Handle) {
 func TestSpoiledRowsCanBeQuarantinedAndRequeued(t *testing.T) {
 	for _, tc := range spoiledRows {
 		c := &clock{noon}
-		s := outboxtest.NewStore(t, c.option)
+		s := outboxtest.NewSpoiled(t, c.option)
 		db := outboxtest.Producer(t, s.Path())
 		outboxtest.Enqueue(t, db, events("acme", 3)...)
 		spoil(t, db, tc.script)
@@ -215,7 +215,7 @@ func TestSpoiledRowsCanBeQuarantinedAndRequeued(t *testing.T) {
 }
 
 func TestCheckIsBoundedAndByTenant(t *testing.T) {
-	s := outboxtest.NewStore(t)
+	s := outboxtest.NewSpoiled(t)
 	db := outboxtest.Producer(t, s.Path())
 	outboxtest.Enqueue(t, db, events("acme", 20)...)
 	outboxtest.Enqueue(t, db, events("zeta", 5)...)
@@ -246,7 +246,7 @@ func tenant(tb testing.TB, s *outbox.Store, name string) *outbox.Handle {
 }
 
 func TestCheckReadsMoreThanOneChunk(t *testing.T) {
-	s := outboxtest.NewStore(t)
+	s := outboxtest.NewSpoiled(t)
 	db := outboxtest.Producer(t, s.Path())
 	rows := outboxtest.Enqueue(t, db, events("acme", 2500)...)
 	if findings, err := s.AllTenants().Check(t.Context(), 0); err != nil || len(findings) != 0 {
