@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/outbox-relay/relay/outbox"
 	"github.com/outbox-relay/relay/relay"
 	"github.com/outbox-relay/relay/relay/jetstream"
 )
@@ -30,14 +29,14 @@ to say, do not. Nothing is changed, neither in the database nor at the broker.`,
 			switch {
 			case timeout < time.Second || timeout > 10*time.Minute:
 				return usagef("--timeout %v is outside 1s..10m", timeout)
-			case limit < 1 || limit > 100000:
-				return usagef("--limit %d is outside 1..100000", limit)
+			case limit < 1 || limit > 10000:
+				return usagef("--limit %d is outside 1..10000", limit)
 			}
 			return a.check(cmd.Context(), timeout, limit)
 		},
 	}
 	c.Flags().DurationVar(&timeout, "timeout", 15*time.Second, "`time` for the broker to answer")
-	c.Flags().IntVar(&limit, "limit", 100, "at most this many findings about rows")
+	c.Flags().IntVar(&limit, "limit", 100, "at most this many findings about the data")
 	return a.withDB(c)
 }
 
@@ -61,27 +60,9 @@ func (a *app) check(ctx context.Context, timeout time.Duration, limit int) error
 	return a.printFindings(&c, findings)
 }
 
-// checkData turns broken invariants into findings.
-func checkData(ctx context.Context, h *outbox.Handle, limit int) ([]jetstream.Finding, error) {
-	broken, err := h.Check(ctx, limit)
-	if err != nil {
-		return nil, err
-	}
-	findings := make([]jetstream.Finding, 0, len(broken))
-	for _, b := range broken {
-		f := jetstream.Finding{Severity: jetstream.SeverityError, Subject: "database", Problem: b.Rule + ": " + b.Detail}
-		if b.Row > 0 {
-			f.Subject = fmt.Sprintf("row %d", b.Row)
-		}
-		f.Why, f.Fix = ruleAdvice(b)
-		findings = append(findings, f)
-	}
-	return findings, nil
-}
-
 // checkBroker asks the broker, within timeout.
 func checkBroker(ctx context.Context, c *config, timeout time.Duration) ([]jetstream.Finding, error) {
-	s, err := c.settings()
+	s, err := c.reloadable()
 	if err != nil {
 		return nil, err
 	}
@@ -154,9 +135,4 @@ func (r *checkReport) text() string {
 	}
 	fmt.Fprintf(&b, "%s: %d errors, %d warnings, %d unknown\n", printable(r.Database), r.Errors, r.Warnings, r.Unknown)
 	return b.String()
-}
-
-// ruleAdvice says why a broken rule of the data matters and what to do.
-func ruleAdvice(b outbox.Finding) (why, fix string) {
-	return "a relay cannot treat such a row as its producer meant it", fmt.Sprintf("look at it with relay show %d", b.Row)
 }

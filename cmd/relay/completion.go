@@ -42,3 +42,11 @@ func writeCompletion(root *cobra.Command, shell string, w io.Writer) error {
 	}
 	return fmt.Errorf("no completions for %s", shell)
 }
+
+// completeFlag tells shells the values of a flag.
+func completeFlag(c *cobra.Command, flag string, values ...string) {
+	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // c has no such flag
+	}
+}

@@ -84,14 +84,19 @@ func duration(ts *testscript.TestScript, s string) time.Duration {
 }
 
 // spoil runs SQL on a database, as somebody at a prompt would: spoil DB SQL.
-// The schema's checks and foreign keys do not stand in the way.
+// The schema's checks and foreign keys do not stand in the way. A missing file is
+// made.
 func spoil(ts *testscript.TestScript, _ bool, args []string) {
-	uri := url.URL{Scheme: "file", Path: ts.MkAbs(args[0]), RawQuery: "mode=rw&_pragma=ignore_check_constraints(1)"}
-	db, err := sql.Open("sqlite", uri.String())
+	db, err := openUnchecked(ts.MkAbs(args[0]))
 	ts.Check(err)
 	defer db.Close()
 	_, err = db.Exec(args[1])
 	ts.Check(err)
+}
+
+func openUnchecked(path string) (*sql.DB, error) {
+	uri := url.URL{Scheme: "file", Path: path, RawQuery: "mode=rwc&_pragma=ignore_check_constraints(1)"}
+	return sql.Open("sqlite", uri.String())
 }
 
 // eventually runs a command until its output matches: eventually PATTERN command….

@@ -55,6 +55,7 @@ line, so an import can be repeated after a failure.`,
 	c.Flags().IntVar(&f.batch, "batch", 500, "rows in one transaction, 1..10000")
 	c.Flags().StringVar(&f.quarantined, "quarantined", quarantinedRefuse,
 		"quarantined rows: `refuse` is an error, skip leaves them out, pending imports them as pending")
+	completeFlag(c, "quarantined", quarantinedRefuse, quarantinedSkip, quarantinedPending)
 	return a.withDB(c)
 }
 

@@ -95,6 +95,7 @@ state "orphan" and are listed when no state is asked for.`,
 	}
 	f.register(c)
 	c.Flags().StringVar(&f.state, "state", "", "only this `state`: pending, claimed, delivered or quarantined")
+	completeFlag(c, "state", "pending", "claimed", "delivered", "quarantined")
 	c.Flags().Int64Var(&limit, "limit", 100, "at most this many rows; 0 is all")
 	return a.withDB(c)
 }

@@ -167,6 +167,9 @@ an object with an "error" member as well.`,
 	root.SetHelpCommand(helpCommand(root))
 	for _, c := range root.Commands() {
 		a.markStart(c)
+		if c.ValidArgs == nil && c.Name() != "man" { // arguments are no files
+			c.ValidArgsFunction = cobra.NoFileCompletions
+		}
 	}
 	return root
 }

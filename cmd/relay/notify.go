@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	daemonlib "github.com/coreos/go-systemd/v22/daemon"
@@ -71,15 +69,8 @@ func newReporter(d *daemon) *reporter {
 	}
 }
 
-// run reports until ctx ends.
-func (r *reporter) run(ctx context.Context) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	r.loop(ctx, hup)
-}
-
-func (r *reporter) loop(ctx context.Context, hup <-chan os.Signal) {
+// run reports until ctx ends. Each signal from hup is a wish to reload.
+func (r *reporter) run(ctx context.Context, hup <-chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

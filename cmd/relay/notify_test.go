@@ -51,7 +51,7 @@ func report(t *testing.T, r *reporter, hup chan os.Signal, during func()) *manag
 	m := &manager{began: time.Now()}
 	r.began, r.send = time.Now(), m.send
 	ctx, cancel := context.WithCancel(t.Context())
-	go r.loop(ctx, hup)
+	go r.run(ctx, hup)
 	during()
 	cancel()
 	synctest.Wait()

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/outbox-relay/relay/outbox"
@@ -143,12 +142,12 @@ func (a *app) audit(c *config, o operation, rows []int64) {
 	if len(rows) == 0 {
 		return
 	}
-	format := c.Log
+	format := logConfig{Level: "info", Format: c.Log.Format} // whatever the level: this is a record
 	if c.file == "" && isTerminal(a.stderr) {
 		format.Format = "console"
 	}
 	log := newLogger(a.stderr, format)
-	event := log.WithLevel(zerolog.InfoLevel).Str("action", o.name).Str("database", c.Outbox.Path).Str("by", operatorName()).
+	event := log.Info().Str("action", o.name).Str("database", c.Outbox.Path).Str("by", operatorName()).
 		Int("count", len(rows)).Ints64("rows", rows[:min(len(rows), maxAuditRows)])
 	if o.reason != "" {
 		event = event.Str("reason", o.reason)

@@ -26,7 +26,7 @@ func (c *config) natsOptions(log zerolog.Logger) jetstream.Options {
 }
 
 // settings are what a reload can change.
-func (c *config) settings() (relay.Settings, error) {
+func (c *config) reloadable() (relay.Settings, error) {
 	routes, err := relay.NewRoutes(c.Routes)
 	if err != nil {
 		return relay.Settings{}, &configError{[]problem{{File: c.file, Message: err.Error()}}}

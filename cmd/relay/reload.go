@@ -17,7 +17,7 @@ func (d *daemon) reload() error {
 		d.logRefused(err)
 		return err
 	}
-	s, err := c.settings()
+	s, err := c.reloadable()
 	if err != nil {
 		d.logRefused(err)
 		return err

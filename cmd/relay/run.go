@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -59,6 +60,7 @@ type daemon struct {
 	relay     *relay.Relay
 	registry  *prometheus.Registry
 	notify    notifier
+	hup       <-chan os.Signal
 }
 
 func (a *app) runDaemon(ctx context.Context, c config) error {
@@ -67,9 +69,15 @@ func (a *app) runDaemon(ctx context.Context, c config) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer d.watchSignals(stop)()
+	var unwatch func()
+	d.hup, unwatch = watchReload()
+	defer unwatch()
 
 	var current atomic.Pointer[relay.Relay] // the store reports busy tries before the relay exists
 	if err := d.openStore(ctx, &current); err != nil {
+		if errors.Is(err, context.Canceled) { // a signal came first
+			return nil
+		}
 		return err
 	}
 	defer d.store.Close()
@@ -129,7 +137,7 @@ func (d *daemon) newRelay() error {
 	if err != nil {
 		return &configError{[]problem{{File: c.file, Key: "outbox.tenant", Message: err.Error()}}}
 	}
-	s, err := c.settings()
+	s, err := c.reloadable()
 	if err != nil {
 		return err
 	}
@@ -148,11 +156,12 @@ func (d *daemon) newRelay() error {
 
 // serve runs the relay and what reports on it, until the relay has drained.
 func (d *daemon) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener) error {
-	d.log.Info().Str("version", version).Str("database", d.config.Outbox.Path).Strs("servers", redactURLs(d.config.NATS.URLs)).
+	v, _ := buildVersion()
+	d.log.Info().Str("version", v).Str("database", d.config.Outbox.Path).Strs("servers", redactURLs(d.config.NATS.URLs)).
 		Str("worker", d.config.worker()).Msg("relay started")
 	around, end := context.WithCancel(context.WithoutCancel(ctx)) // outlives the drain
 	defer end()
-	go newReporter(d).run(around)
+	go newReporter(d).run(around, d.hup)
 
 	failed := make(chan error, 1)
 	if listener != nil {

@@ -10,6 +10,14 @@ import (
 	daemonlib "github.com/coreos/go-systemd/v22/daemon"
 )
 
+// watchReload returns the channel of SIGHUP, which without it ends a process. The
+// function stops watching.
+func watchReload() (<-chan os.Signal, func()) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	return hup, func() { signal.Stop(hup) }
+}
+
 // watchSignals ends the run on the first SIGTERM or SIGINT and the process on
 // the second. The function it returns stops watching.
 func (d *daemon) watchSignals(stop context.CancelFunc) func() {

@@ -1,19 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"database/sql"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	_ "modernc.org/sqlite" // tells its version
+
+	"github.com/outbox-relay/relay/migrations"
 )
 
 // Set by the linker (-X main.version=… -X main.commit=…); otherwise taken from
 // the build information.
 var version, commit string
-
-const schemaVersion = 2
 
 type versionReport struct {
 	Version string `json:"version"`
@@ -43,24 +44,24 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func readVersion() (versionReport, error) {
-	r := versionReport{Version: version, Commit: commit, Go: runtime.Version(), Schema: schemaVersion}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if r.Version == "" {
-			r.Version = info.Main.Version
-		}
-		if r.Commit == "" {
-			r.Commit = buildCommit(info)
-		}
-	}
-	if r.Version == "" {
-		r.Version = "(devel)"
-	}
+	r := versionReport{Go: runtime.Version(), Schema: migrations.Version}
+	r.Version, r.Commit = buildVersion()
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return r, err
 	}
 	defer db.Close()
 	return r, db.QueryRow("SELECT sqlite_version()").Scan(&r.SQLite)
+}
+
+// buildVersion is this program's version and commit.
+func buildVersion() (v, c string) {
+	v, c = version, commit
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = cmp.Or(v, info.Main.Version)
+		c = cmp.Or(c, buildCommit(info))
+	}
+	return cmp.Or(v, "(devel)"), c
 }
 
 func buildCommit(info *debug.BuildInfo) string {
