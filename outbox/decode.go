@@ -203,13 +203,11 @@ func checkSpecVersion(s string) *InvalidEventError {
 	return nil
 }
 
-// storageClass names what SQLite stored, for an error.
+// storageClass names what SQLite stored instead of TEXT, for an error.
 func storageClass(v any) string {
 	switch v.(type) {
 	case nil:
 		return "NULL"
-	case string:
-		return "TEXT"
 	case []byte:
 		return "BLOB"
 	case int64:

@@ -43,34 +43,39 @@ func (v Value) appendJSON(dst []byte) []byte {
 	return appendJSONString(dst, v.text)
 }
 
-// MarshalJSON writes {"type":…,"value":…}, the stored form. It refuses the zero
-// Value and a text that the type does not have.
+// MarshalJSON writes {"type":…,"value":…}, the stored form. The zero Value and a
+// text that the type does not have are an *InvalidEventError for field "value".
 func (v Value) MarshalJSON() ([]byte, error) {
 	if p := v.check(); p != nil {
-		return nil, p
+		return nil, inField("value", p)
 	}
 	return v.appendTagged(nil), nil
 }
 
 // UnmarshalJSON reads {"type":…,"value":…} in any spelling of JSON, with no
-// other members.
+// other members. Anything else is an *InvalidEventError for field "value".
 func (v *Value) UnmarshalJSON(b []byte) error {
-	if p := checkJSON(b); p != nil {
-		return p
-	}
-	d := extensionDecoder{s: string(appendCanonicalJSON(nil, b))}
-	value, p := d.tagged()
-	if p == notStoredForm || p == nil && d.s != "" {
-		return malformed(`an extension value is {"type":…,"value":…} and nothing else`)
-	}
-	if p == nil {
-		p = value.check()
-	}
+	value, p := parseTagged(b)
 	if p != nil {
-		return p
+		return inField("value", p)
 	}
 	*v = value
 	return nil
+}
+
+func parseTagged(b []byte) (Value, *InvalidEventError) {
+	if p := checkJSON(b); p != nil {
+		return Value{}, p
+	}
+	d := extensionDecoder{s: string(appendCanonicalJSON(nil, b))}
+	v, p := d.tagged()
+	if p == notStoredForm || p == nil && d.s != "" {
+		return Value{}, malformed(`an extension value is {"type":…,"value":…} and nothing else`)
+	}
+	if p == nil {
+		p = v.check()
+	}
+	return v, p
 }
 
 // notStoredForm marks text that is not as appendExtensions writes it. It never leaves

@@ -82,12 +82,12 @@ func Timestamp(s string) Value { return Value{TypeTimestamp, s} }
 func TimestampOf(t time.Time) Value { return Timestamp(t.UTC().Format(time.RFC3339Nano)) }
 
 // ParseValue makes a value of a type and its text form, as [Value.Text]
-// returns it. A text that the type does not have is an *InvalidEventError with an
-// empty Field.
+// returns it. A text that the type does not have is an *InvalidEventError for
+// field "value".
 func ParseValue(t ValueType, text string) (Value, error) {
 	v := Value{t, text}
 	if p := v.check(); p != nil {
-		return Value{}, p
+		return Value{}, inField("value", p)
 	}
 	return v, nil
 }
