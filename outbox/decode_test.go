@@ -348,6 +348,10 @@ func TestContentIsComparedWhole(t *testing.T) {
 	if !empty.sameContent(c) {
 		t.Error("empty data differs from what the driver returns for it")
 	}
+	c.data.v = nil
+	if empty.sameContent(c) {
+		t.Error("empty data is the same as a spoiled row without data")
+	}
 }
 
 // FuzzDecodeRow: no row panics, and one that decodes is valid, published and stored again

@@ -242,6 +242,7 @@ func TestStructuredJSONData(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"numbers as spelled", `[1e400,-0,1.0,9007199254740993,1E+5,0.10]`, `[1e400,-0,1.0,9007199254740993,1E+5,0.10]`},
 		{"members sorted, nested ones too", `{"b":{"d":1,"c":[{"f":1,"e":2}]},"a":0}`, `{"a":0,"b":{"c":[{"e":2,"f":1}],"d":1}}`},
+		{"each object of an array has its own members", `[{"b":{"d":1,"c":{}},"a":0},{"z":1,"y":{"x":1,"w":2}},{}]`, `[{"a":0,"b":{"c":{},"d":1}},{"y":{"w":2,"x":1},"z":1},{}]`},
 		{"sorted by bytes, not by UTF-16", `{"\ud83d\ude00":1,"\uffee":2,"Z":3,"a":4}`, "{\"Z\":3,\"a\":4,\"\uffee\":2,\"\U0001F600\":1}"},
 		{"the last of duplicates counts", `{"a":{"x":1},"b":2,"a":{"y":[{"q":1,"p":2}]},"b":3}`, `{"a":{"y":[{"p":2,"q":1}]},"b":3}`},
 		{"an escaped name is the same name", `{"\u0061":1,"a":2}`, `{"a":2}`},

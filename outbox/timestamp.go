@@ -119,8 +119,8 @@ func parseSeconds(s string) (time.Time, int, bool) {
 		return time.Time{}, 0, false
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
-	// time.Date turns a day that the month does not have into another date.
-	if t.Day() != day || t.Month() != time.Month(month) {
+	// time.Date turns a day that the month does not have into one of another month.
+	if t.Month() != time.Month(month) {
 		return time.Time{}, 0, false
 	}
 	return t, n, true
