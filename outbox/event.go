@@ -36,9 +36,10 @@ type Data struct {
 	bytes []byte
 }
 
-// JSON is data that must be exactly one valid UTF-8 JSON value. The bytes are
-// stored and published as given. The slice is not copied: do not change it
-// until the event has been enqueued.
+// JSON is data that must be exactly one JSON value in UTF-8, with no lone
+// surrogate escapes, nested at most 9,999 deep. Numbers may have any size, names
+// may repeat. The bytes are stored, and published in binary mode, as given. The slice is
+// not copied: do not change it until the event has been enqueued.
 func JSON(raw []byte) Data { return Data{kind: DataJSON, bytes: raw} }
 
 // Binary is data that is never parsed. Binary(nil) is present and empty.

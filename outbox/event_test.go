@@ -119,7 +119,7 @@ func TestValidateNamesTheBrokenRule(t *testing.T) {
 		{"extension with a control character", ext("x", String("x\r\nNats-Rollup: all")), "extensions.x", RuleFormat, 0, 0},
 		{"the zero Value", ext("x", Value{}), "extensions.x", RuleEmpty, 0, 0},
 		{"the first bad extension by name", func(e *Event) {
-			e.Extensions = map[string]Value{"c": Value{}, "a": Int(1), "b": String("\n"), "d": Value{}}
+			e.Extensions = map[string]Value{"c": {}, "a": Int(1), "b": String("\n"), "d": {}}
 		}, "extensions.b", RuleFormat, 0, 0},
 		{"traceparent that is no string", ext("traceparent", Int(1)), "extensions.traceparent", RuleFormat, 0, 0},
 		{"traceparent of version ff", ext("traceparent", String("ff"+traceparent[2:])), "extensions.traceparent", RuleFormat, 0, 0},
@@ -171,7 +171,7 @@ func TestValidateKeepsAFixedOrder(t *testing.T) {
 	// Everything is wrong at first; mending the reported field leads to the next.
 	e := Event{
 		Time: time.Unix(0, 1), Subject: "\n", ContentType: "x", DataSchema: "x", PartitionKey: "\n",
-		Extensions: map[string]Value{"b": Value{}, "a": Value{}}, Data: JSON([]byte("{")),
+		Extensions: map[string]Value{"b": {}, "a": {}}, Data: JSON([]byte("{")),
 	}
 	steps := []struct {
 		field string
