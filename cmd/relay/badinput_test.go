@@ -155,6 +155,17 @@ func TestReadOnlyCommandsChangeNothing(t *testing.T) {
 	if r := runCommand(t, events, "enqueue", "--db", path, "--tenant", "t", "--stream", "s"); r.code != 0 {
 		t.Fatal(r.stderr)
 	}
+	// A writer would turn the file to write-ahead logging.
+	db, err := openUnchecked(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("PRAGMA journal_mode = delete"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
 	before := files(t, dir)
 	for _, command := range [][]string{
 		{"check"}, {"status"}, {"list"}, {"show", "1"}, {"reconcile"}, {"prune", "--delivered", "0s", "--dry-run"}, {"export"}, {"migrate", "--dry-run"},

@@ -55,7 +55,6 @@ func (a *app) enqueue(ctx context.Context, f enqueueFlags) error {
 	}
 	defer p.close()
 	progress := a.progress("enqueue", -1)
-	defer progress.end()
 	var n enqueueCounts
 	err = eachBatch(newLineReader(a.stdin, lineLimit(p.max)), f.batch,
 		func(line []byte) (outbox.Event, error) {
@@ -73,6 +72,7 @@ func (a *app) enqueue(ctx context.Context, f enqueueFlags) error {
 			}
 			return err
 		})
+	progress.end()
 	var bad *inputError
 	if errors.As(err, &bad) {
 		bad.Done = n.byOutcome()

@@ -50,6 +50,8 @@ func (r *rowReport) explainPending(now time.Time) (why, next string) {
 		why = "it is new and waits for a relay"
 	case r.FailureCode == "":
 		why = fmt.Sprintf("it was claimed %s and given back unsent", times(r.Attempts))
+	case r.FailureCode == outbox.RequeuedCode:
+		why = "it was requeued; it had been quarantined: " + oneLine(r.FailureDetail)
 	case r.Attempts == 0:
 		why = "it was requeued; its last failure was " + r.failure()
 	default:

@@ -27,6 +27,7 @@ func TestExplanations(t *testing.T) {
 			"claimed once; the last try failed: no stream takes subject ev.a [no_stream]", "in 12s, if the cause is gone; this kind of failure never quarantines it; add the subject to a stream"},
 		{"unrouted", outbox.Entry{Delivery: pending(time.Second, 3, "unrouted", "no route")}, "3 times", "add a [[route]]"},
 		{"requeued after a failure", outbox.Entry{Delivery: pending(0, 0, "publish_timeout", "unconfirmed")}, "it was requeued; its last failure was unconfirmed [publish_timeout]", "next turn"},
+		{"requeued without a failure", outbox.Entry{Delivery: pending(0, 0, outbox.RequeuedCode, "operator: hold")}, "it was requeued; it had been quarantined: operator: hold", "next turn"},
 		{"undecodable", outbox.Entry{Delivery: pending(0, 0, "", ""), DecodeErr: errors.New("row 1: column extensions: bad")},
 			"it cannot be decoded (row 1: column extensions: bad)", "quarantines it [undecodable]"},
 		{"claimed", outbox.Entry{Delivery: outbox.Delivery{State: outbox.InClaim, ClaimedBy: "host-7", Attempts: 1, ClaimExpires: now.Add(20 * time.Second)}},

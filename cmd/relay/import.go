@@ -82,7 +82,6 @@ func (a *app) importLines(ctx context.Context, f importFlags) error {
 	}
 	defer p.close()
 	progress := a.progress("import", -1)
-	defer progress.end()
 	var n importCounts
 	err = eachBatch(newLineReader(a.stdin, lineLimit(p.max)), f.batch,
 		func(line []byte) (importItem, error) { return f.parse(line, c.Outbox.Tenant) },
@@ -96,6 +95,7 @@ func (a *app) importLines(ctx context.Context, f importFlags) error {
 			}
 			return err
 		})
+	progress.end()
 	var bad *inputError
 	if errors.As(err, &bad) {
 		bad.Done = n.byOutcome()

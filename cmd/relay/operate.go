@@ -111,7 +111,6 @@ func (a *app) operateAll(ctx context.Context, o operation, f outbox.Filter) erro
 	}
 	defer store.Close()
 	progress := a.progress(o.name, -1)
-	defer progress.end()
 	var done []int64
 	err = eachEntry(ctx, handle, f, 0, func(page []outbox.Entry) error {
 		rows := make([]int64, len(page))
@@ -127,6 +126,7 @@ func (a *app) operateAll(ctx context.Context, o operation, f outbox.Filter) erro
 		progress.add(len(rows))
 		return err
 	})
+	progress.end()
 	a.audit(&c, o, done)
 	if err != nil {
 		return fmt.Errorf("%s: %d rows %s before: %w", o.name, len(done), o.did, err)

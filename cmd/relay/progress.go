@@ -30,8 +30,9 @@ func (p progress) add(n int) {
 	}
 }
 
+// end clears the display, so that what is printed next stands alone.
 func (p progress) end() {
 	if p.bar != nil {
-		_ = p.bar.Finish()
+		_ = p.bar.Finish() // likewise
 	}
 }

@@ -74,12 +74,12 @@ func (a *app) prune(ctx context.Context, r outbox.PruneRequest) error {
 	}
 	defer store.Close()
 	progress, shown := a.progress("prune", -1), int64(0)
-	defer progress.end()
 	r.Progress = func(removed int64) {
 		progress.add(int(removed - shown))
 		shown = removed
 	}
 	n, err := handle.Prune(ctx, r)
+	progress.end()
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,6 @@ func (a *app) repairOrphans(ctx context.Context) error {
 	}
 	defer store.Close()
 	progress := a.progress("reconcile", -1)
-	defer progress.end()
 	o := operation{name: "reconcile", did: "repaired"}
 	var done []int64
 	err = eachOrphans(ctx, handle, func(rows []int64) error {
@@ -95,6 +94,7 @@ func (a *app) repairOrphans(ctx context.Context) error {
 		progress.add(len(rows))
 		return err
 	})
+	progress.end()
 	a.audit(&c, o, done)
 	if err != nil {
 		return err

@@ -121,7 +121,9 @@ func (r *showReport) text(now time.Time, e *outbox.Event) string {
 	line("tenant", printable(r.Tenant))
 	line("stream", printable(r.Stream))
 	stamp("enqueued", r.EnqueuedAt)
-	stamp("due", r.AvailableAt)
+	if r.State == string(outbox.Pending) {
+		stamp("due", r.AvailableAt)
+	}
 	line("attempts", fmt.Sprint(r.Attempts))
 	line("claimed by", printable(r.ClaimedBy))
 	stamp("lease ends", r.ClaimExpires)
