@@ -17,7 +17,7 @@ import (
 // answer is what came back for one message.
 type answer struct {
 	kind      answerKind
-	stream    string
+	stream    []byte // its name
 	duplicate bool
 	err       *jetstream.APIError // for answerError
 	text      string              // for answerForeign: what it was
@@ -107,42 +107,62 @@ func parseAnswer(m *nats.Msg) answer {
 	}
 	switch {
 	case ack.Error != nil && (ack.Error.ErrorCode != 0 || ack.Error.Code != 0):
-		return answer{kind: answerError, stream: ack.Stream, err: ack.Error}
+		return answer{kind: answerError, stream: []byte(ack.Stream), err: ack.Error}
 	case ack.Stream == "" || ack.Sequence == 0:
 		return answer{kind: answerForeign, text: describe(m)}
 	}
-	return answer{stream: ack.Stream, duplicate: ack.Duplicate}
+	return answer{stream: []byte(ack.Stream), duplicate: ack.Duplicate}
 }
 
 func noResponders(m *nats.Msg) bool {
 	return len(m.Data) == 0 && m.Header.Get("Status") == "503"
 }
 
-// plainPubAck reads the form in which servers write most PubAcks,
-// {"stream":"NAME", "seq":17}, without the cost of a general decoder.
-func plainPubAck(b []byte) (string, bool) {
+// plainPubAck reads the forms in which servers write most PubAcks,
+// {"stream":"NAME","seq":17}, with a domain or without, and without the cost
+// of a general decoder. The name is part of b.
+func plainPubAck(b []byte) (stream []byte, ok bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(`{"stream":"`))
 	if !ok {
-		return "", false
+		return nil, false
 	}
-	end := bytes.IndexAny(rest, `"\`)
-	if end <= 0 || rest[end] != '"' {
-		return "", false
+	stream, rest, ok = cutString(rest)
+	if !ok || len(stream) == 0 {
+		return nil, false
 	}
-	seq, ok := bytes.CutPrefix(rest[end:], []byte(`", "seq":`))
+	if domain, found := bytes.CutPrefix(rest, []byte(`,"domain":"`)); found {
+		if _, rest, ok = cutString(domain); !ok {
+			return nil, false
+		}
+	}
+	seq, ok := bytes.CutPrefix(rest, []byte(`,"seq":`))
 	if !ok {
-		return "", false
+		return nil, false
 	}
 	seq, ok = bytes.CutSuffix(seq, []byte("}"))
-	if !ok || len(seq) == 0 || seq[0] == '0' {
-		return "", false
+	if !ok || len(seq) == 0 || len(seq) > 18 || seq[0] == '0' {
+		return nil, false
 	}
 	for _, c := range seq {
 		if c < '0' || c > '9' {
-			return "", false
+			return nil, false
 		}
 	}
-	return string(rest[:end]), true
+	return stream, true
+}
+
+// cutString cuts a JSON string of plain ASCII, whose opening quote is gone,
+// from the front of b.
+func cutString(b []byte) (text, rest []byte, ok bool) {
+	for i, c := range b {
+		switch {
+		case c == '"':
+			return b[:i], b[i+1:], true
+		case c < ' ' || c > '~' || c == '\\':
+			return nil, nil, false
+		}
+	}
+	return nil, nil, false
 }
 
 // describe shows a stranger's answer to a person, without its content, which

@@ -27,6 +27,7 @@ var errorRules = map[jetstream.ErrorCode]relay.Code{
 	10169: relay.CodeWrongStream, // a stream of counters, which takes nothing else
 	10002: relay.CodeStreamFull,  // the account's limit, which the stream shares
 	10120: relay.CodeStreamFull,  // the account has no limits for this tier
+	10167: relay.CodeStreamFull,  // too many requests: its queue of inbound messages
 
 	10158: relay.CodeInProcess, // duplicate of a message that is being stored
 	10163: relay.CodeNotReady,  // check of the subject's last sequence
@@ -49,7 +50,6 @@ var errorRules = map[jetstream.ErrorCode]relay.Code{
 	10028: relay.CodeNoResources, // memory
 	10047: relay.CodeNoResources, // storage
 
-	10167: relay.CodeUnavailable, // too many requests
 }
 
 // storeFailed is the one code for everything that keeps a stream's store from
@@ -91,8 +91,8 @@ func (p *Publisher) settle(f *flight, a answer) relay.Result {
 	switch {
 	case a.kind == answerError:
 		code := codeOf(a.err)
-		r = f.result(code, refusalText(code, f, a, p.streams.named(a.stream)))
-	case f.expect != "" && a.stream != f.expect:
+		r = f.result(code, refusalText(code, f, a, p.streams.named(string(a.stream))))
+	case f.expect != "" && string(a.stream) != f.expect:
 		r = f.result(relay.CodeWrongStream,
 			fmt.Sprintf("stored by stream %s, but the route expects %s", a.stream, f.expect))
 	default:

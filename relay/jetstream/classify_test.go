@@ -1,9 +1,9 @@
 package jetstream
 
 import (
+	"bytes"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,11 +25,11 @@ func TestSettle(t *testing.T) {
 		code      relay.Code
 		duplicate bool
 	}{
-		{name: "stored", data: `{"stream":"EVENTS", "seq":17}`, class: relay.Accepted},
-		{name: "stored by the expected stream", data: `{"stream":"EVENTS", "seq":17}`, expect: "EVENTS", class: relay.Accepted},
+		{name: "stored", data: `{"stream":"EVENTS","seq":17}`, class: relay.Accepted},
+		{name: "stored by the expected stream", data: `{"stream":"EVENTS","seq":17}`, expect: "EVENTS", class: relay.Accepted},
 		{name: "stored before", data: `{"stream":"EVENTS", "seq":17,"duplicate": true}`, class: relay.Accepted, duplicate: true},
 		{name: "stored in a domain", data: `{"stream":"EVENTS","domain":"hub","seq":17}`, class: relay.Accepted},
-		{name: "stored by another stream", data: `{"stream":"EVENTS", "seq":17}`, expect: "OTHER", class: relay.Blocked, code: relay.CodeWrongStream},
+		{name: "stored by another stream", data: `{"stream":"EVENTS","seq":17}`, expect: "OTHER", class: relay.Blocked, code: relay.CodeWrongStream},
 		{name: "message over max_msg_size", data: fail("400", "10054", "message size exceeds maximum allowed"), class: relay.Rejected, code: relay.CodeTooLarge},
 		{name: "message too large for the store", data: fail("503", "10077", "message too large"), class: relay.Rejected, code: relay.CodeTooLarge},
 		{name: "headers over 64k", data: fail("400", "10097", "header size exceeds maximum allowed of 64k"), class: relay.Rejected, code: relay.CodeHeadersTooLarge},
@@ -38,6 +38,7 @@ func TestSettle(t *testing.T) {
 		{name: "one subject full", data: fail("503", "10077", "maximum messages per subject exceeded"), class: relay.Failed, code: relay.CodeFailed},
 		{name: "store closed", data: fail("503", "10077", "store is closed"), class: relay.Unavailable, code: relay.CodeUnavailable},
 		{name: "store failed otherwise", data: fail("503", "10077", "gremlins"), class: relay.Failed, code: relay.CodeFailed},
+		{name: "queue of the stream full", data: fail("429", "10167", "too many requests"), class: relay.Blocked, code: relay.CodeStreamFull},
 		{name: "account limit", data: fail("400", "10002", "resource limits exceeded for account"), class: relay.Blocked, code: relay.CodeStreamFull},
 		{name: "sealed", data: fail("400", "10109", "invalid operation on sealed stream"), class: relay.Blocked, code: relay.CodeSealed},
 		{name: "expected stream refused", data: fail("400", "10060", "expected stream does not match"), expect: "OTHER", class: relay.Blocked, code: relay.CodeWrongStream},
@@ -117,7 +118,10 @@ func TestParseAnswer(t *testing.T) {
 
 // The short cut must never disagree with the general decoder.
 func FuzzPlainPubAck(f *testing.F) {
-	for _, s := range []string{`{"stream":"S", "seq":1}`, `{"stream":"S\"", "seq":1}`, `{"stream":"é", "seq":99}`, `{"stream":"", "seq":1}`} {
+	for _, s := range []string{
+		`{"stream":"S","seq":1}`, `{"stream":"S\"","seq":1}`, `{"stream":"é","seq":99}`, `{"stream":"","seq":1}`,
+		`{"stream":"S","domain":"hub","seq":99}`, `{"stream":"S","seq":01}`, `{"stream":"S","seq":1e3}`,
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -126,13 +130,18 @@ func FuzzPlainPubAck(f *testing.F) {
 			return
 		}
 		a := parseAnswer(&nats.Msg{Data: append([]byte(" "), b...)}) // the blank defeats the short cut
-		if a.kind != answerPubAck {
-			t.Skip("a sequence beyond 64 bits or a control character")
-		}
-		if utf8.ValidString(name) && a.stream != name {
-			t.Fatalf("%q: %q, the decoder says %q", b, name, a.stream)
+		if a.kind != answerPubAck || a.duplicate || !bytes.Equal(a.stream, name) {
+			t.Fatalf("%q: %q, the decoder says %+v", b, name, a)
 		}
 	})
+}
+
+func TestPlainPubAckTakesWhatServersWrite(t *testing.T) {
+	for _, s := range []string{`{"stream":"EVENTS","seq":17}`, `{"stream":"EVENTS","domain":"hub","seq":17}`} {
+		if name, ok := plainPubAck([]byte(s)); !ok || string(name) != "EVENTS" {
+			t.Errorf("%s: %q %v", s, name, ok)
+		}
+	}
 }
 
 func TestParseViolation(t *testing.T) {
