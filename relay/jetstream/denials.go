@@ -55,6 +55,10 @@ func (d *denials) refused(subject string) {
 
 // asyncError takes what the library reports outside of any call.
 func (p *Publisher) asyncError(err error) {
+	if why := explain(err); why.Code == relay.CodeCredentials {
+		p.link.refused.Store(why)
+		return
+	}
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		p.log.Debug().Str("error", plain(err)).Msg("NATS client error")
 		return

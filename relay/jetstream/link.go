@@ -19,20 +19,25 @@ import (
 // the server sends on a standing connection and that it does not know, such
 // as a maximum payload that was lowered meanwhile.
 type link struct {
-	p      *Publisher
-	nc     atomic.Pointer[nats.Conn]
-	state  atomic.Pointer[Unusable] // nil while usable
-	cuts   atomic.Uint64            // TCP connections given up so far
-	deaf   atomic.Pointer[Unusable] // the state that a refused inbox led to, else nil
-	closed atomic.Bool
-	tried  chan struct{} // closed when the first attempt has ended
-	first  sync.Once     // closes tried
+	p     *Publisher
+	nc    atomic.Pointer[nats.Conn]
+	state atomic.Pointer[Unusable] // nil while usable
+	cuts  atomic.Uint64            // TCP connections given up so far
+	deaf  atomic.Pointer[Unusable] // the state that a refused inbox led to, else nil
+	// refused is what the server said about the credentials before it closed
+	// the connection, else nil.
+	refused atomic.Pointer[Unusable]
+	closed  atomic.Bool
+	tried   chan struct{} // closed when the first attempt has ended
+	first   sync.Once     // closes tried
 
-	mu      sync.Mutex
-	sub     *nats.Subscription
-	subConn *nats.Conn
-	since   time.Time           // of the outage
-	logged  map[relay.Code]bool // its reasons that the log has
+	mu       sync.Mutex
+	sub      *nats.Subscription
+	subConn  *nats.Conn
+	since    time.Time           // of the outage
+	logged   map[relay.Code]bool // its reasons that the log has
+	welcomed time.Time           // when the log had the last connection
+	returns  int                 // connections in quick succession
 }
 
 func (l *link) init(p *Publisher) {
@@ -146,20 +151,40 @@ func (l *link) up(nc *nats.Conn) {
 	if l.cuts.Load() != cuts {
 		l.down(broken)
 	}
-	l.welcome(nc)
+	l.refused.Store(nil)
+	l.welcome(nc, cuts)
 	l.firstAttemptEnded()
 	l.p.streams.kick()
 }
 
+// Of connections that follow each other within steady the log has the first
+// few; then it waits for one that lasts.
+const (
+	steady      = 10 * time.Second
+	quickReturn = 2
+)
+
 // welcome logs the end of an outage.
-func (l *link) welcome(nc *nats.Conn) {
+func (l *link) welcome(nc *nats.Conn, cuts uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.usable() != nil || l.cuts.Load() != cuts {
+		return
+	}
+	since := time.Since(l.welcomed)
+	if since >= steady {
+		l.returns = 0
+	}
+	if l.returns++; l.returns > quickReturn+1 {
+		time.AfterFunc(steady-since, func() { l.welcome(nc, cuts) })
+		return
+	}
 	ev := l.p.log.Info().Str("server", nc.ConnectedUrlRedacted()).Str("name", nc.ConnectedServerName())
 	if len(l.logged) > 0 {
 		ev = ev.Dur("outage_ms", time.Since(l.since))
 	}
 	ev.Msg("connected to NATS")
+	l.welcomed = time.Now()
 	clear(l.logged)
 }
 
@@ -201,9 +226,14 @@ func (l *link) cut() {
 // lost says why the connection broke.
 func (l *link) lost(err error) {
 	why := explain(err)
+	if refused := l.refused.Swap(nil); refused != nil {
+		why = refused
+	}
 	l.state.CompareAndSwap(broken, why) // unless it is up again already
 	l.mu.Lock()
-	l.since = time.Now()
+	if len(l.logged) == 0 {
+		l.since = time.Now()
+	}
 	l.mu.Unlock()
 	l.complain(why, "connection to NATS lost")
 }
