@@ -218,6 +218,9 @@ func (s *Server) Running() bool {
 // URL is the address for clients, without user information.
 func (s *Server) URL() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.o.Port) }
 
+// Name is the server_name.
+func (s *Server) Name() string { return s.o.Name }
+
 // Port is the client port.
 func (s *Server) Port() int { return s.o.Port }
 

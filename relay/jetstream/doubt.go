@@ -8,9 +8,11 @@ import (
 	"github.com/outbox-relay/relay/relay"
 )
 
-// doubt resolves "no responders", which can mean that no stream takes the
-// subject, and just as well that there is no JetStream at all. It asks the
-// JetStream API, once for all messages that wait, and remembers for a moment.
+// doubt resolves what a message's own fate leaves open. "No responders" can
+// mean that no stream takes the subject, and just as well that there is no
+// JetStream at all; a PubAck that does not come, that the stream never sends
+// any, or that JetStream has lost its quorum. It asks the JetStream API, once
+// for all messages that wait, and remembers for a moment.
 type doubt struct {
 	mu     sync.Mutex
 	asking bool
@@ -21,27 +23,53 @@ type doubt struct {
 // doubtMemory is how long an answer holds.
 const doubtMemory = time.Second
 
+// ask settles the messages that nobody listened for, now or soon.
 func (d *doubt) ask(p *Publisher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.asking:
-	case time.Since(d.asked) < doubtMemory:
+	if !d.begin(p) && !d.asking {
 		p.resolve(d.answer)
-	default:
-		d.asking = true
-		go d.find(p)
 	}
 }
 
+// suspect finds out about JetStream because a PubAck is overdue.
+func (d *doubt) suspect(p *Publisher) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.begin(p) {
+		p.streams.kick()
+	}
+}
+
+// begin asks unless somebody does or just did. d.mu is held.
+func (d *doubt) begin(p *Publisher) bool {
+	if d.asking || !d.asked.IsZero() && time.Since(d.asked) < min(doubtMemory, p.o.PublishTimeout/4) {
+		return false
+	}
+	d.asking = true
+	go d.find(p)
+	return true
+}
+
 func (d *doubt) find(p *Publisher) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.o.PublishTimeout/2)
+	ctx, cancel := context.WithTimeout(context.Background(), p.o.PublishTimeout/4)
 	defer cancel()
 	why := p.jetStreamUsable(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asking, d.asked, d.answer = false, time.Now(), why
 	p.resolve(why)
+}
+
+// trouble is what the last answer says against JetStream, if it is younger
+// than age.
+func (d *doubt) trouble(age time.Duration) *Unusable {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.asked) > age {
+		return nil
+	}
+	return d.answer
 }
 
 // resolve settles the messages that nobody listened for.

@@ -1,9 +1,12 @@
 package jetstream
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outbox-relay/relay/relay"
 )
@@ -62,8 +65,11 @@ func (h *health) sweep() {
 		f.done <- h.verdict(&f)
 	}
 	if sent, ok := h.p.flights.oldestSent(); ok {
-		if now-sent > timeout/2 && now-h.last() > timeout/8 {
-			h.ping()
+		if now-sent > timeout/2 {
+			h.p.doubt.suspect(h.p)
+			if now-h.last() > timeout/8 {
+				h.ping()
+			}
 		}
 		h.watch()
 	}
@@ -83,7 +89,8 @@ func (h *health) verdict(f *flight) relay.Result {
 	case f.queried:
 		r = f.result(relay.CodeNoStream, noStreamText(f, h.p.streams.covering(f.subject)))
 	case h.last() >= f.sent+timeout-timeout/4:
-		r = f.result(relay.CodePublishTimeout, h.p.timeoutText(f))
+		code, text := h.p.overdue(f)
+		r = f.result(code, text)
 	default:
 		r = f.result(relay.CodeUnanswered, "unconfirmed: neither the message nor pings were answered within "+timeout.String())
 	}
@@ -114,12 +121,31 @@ func (p *Publisher) fly(f flight) uint64 {
 	return id
 }
 
-// timeoutText is for a message that the server took and nobody confirmed.
-func (p *Publisher) timeoutText(f *flight) string {
-	text := "unconfirmed: no PubAck for " + f.subject + " within " + p.o.PublishTimeout.String() +
-		", although the connection answers pings"
-	if s := p.streams.covering(f.subject); s != nil && s.Config.NoAck {
-		return text + "; stream " + s.Config.Name + " has no_ack set and never acknowledges: copies may be stored"
+// overdue is for a message that the server took and nobody confirmed.
+func (p *Publisher) overdue(f *flight) (relay.Code, string) {
+	text := fmt.Sprintf("unconfirmed: no PubAck for %s within %v, although the connection answers pings", f.subject, p.o.PublishTimeout)
+	if why := p.doubt.trouble(p.o.PublishTimeout); why != nil {
+		return why.Code, text + "; " + why.Detail
 	}
-	return text + "; the message may be stored"
+	switch s := p.streams.covering(f.subject); {
+	case s != nil && lostQuorum(s):
+		return relay.CodeNoQuorum, text + "; stream " + s.Config.Name + " has lost the majority of its replicas"
+	case s != nil && s.Config.NoAck:
+		text += "; stream " + s.Config.Name + " has no_ack set and never acknowledges"
+	}
+	return relay.CodePublishTimeout, text + "; the message may be stored"
+}
+
+// lostQuorum tells whether most of a stream's replicas are offline.
+func lostQuorum(s *jetstream.StreamInfo) bool {
+	if s.Cluster == nil {
+		return false
+	}
+	offline := 0
+	for _, r := range s.Cluster.Replicas {
+		if r.Offline {
+			offline++
+		}
+	}
+	return 2*offline > len(s.Cluster.Replicas)+1 || s.Config.Replicas > 1 && s.Cluster.Leader == ""
 }
