@@ -51,7 +51,8 @@ CREATE UNIQUE INDEX dovecote_events_identity ON dovecote_events
 CREATE TABLE dovecote_deliveries (
     event_row_id        INTEGER PRIMARY KEY,
     tenant_id           TEXT NOT NULL CHECK (length(CAST(tenant_id AS BLOB)) BETWEEN 1 AND 255),
-    state               TEXT NOT NULL CHECK (state IN ('pending', 'claimed', 'delivered', 'quarantined')),
+    -- Not IN: SQLite would build a temporary index for every row that is written.
+    state               TEXT NOT NULL CHECK (state = 'pending' OR state = 'claimed' OR state = 'delivered' OR state = 'quarantined'),
     available_at        TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')),
     attempts            INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     claim_token         BLOB CHECK (length(claim_token) = 16),
