@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func TestKillInMidFlight(t *testing.T) {
 	for round := range 3 {
 		for i := range 3000 {
 			if i == 1000 {
-				go s.Kill()
+				s.Signal(syscall.SIGKILL) // and go on meanwhile
 			}
 			if _, err := r.tryPublish("ev.a"); err != nil {
 				unsent++
