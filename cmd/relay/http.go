@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/outbox-relay/relay/relay"
 )
 
 // httpServer serves /metrics, /healthz, /readyz and the status page, read-only.
@@ -38,11 +41,26 @@ func (d *daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (d *daemon) readyz(w http.ResponseWriter, _ *http.Request) {
-	if list := troubles(d.relay.Snapshot(), time.Now()); len(list) > 0 {
+	snapshot := d.relay.Snapshot()
+	list := append(troubles(snapshot, time.Now()), withoutStream(snapshot, d.publisher.Missing())...)
+	if len(list) > 0 {
 		answer(w, http.StatusServiceUnavailable, list...)
 		return
 	}
 	answer(w, http.StatusOK, "ready")
+}
+
+// withoutStream are the routes behind which no stream was found, save those
+// that an event has found out about already.
+func withoutStream(s relay.Snapshot, missing []string) []string {
+	var list []string
+	for _, name := range missing {
+		known := slices.ContainsFunc(s.Routes, func(r relay.RouteState) bool { return r.Name == name && r.Paused })
+		if !known && !s.BreakerOpen {
+			list = append(list, "route "+name+": no stream takes its subjects")
+		}
+	}
+	return list
 }
 
 func answer(w http.ResponseWriter, code int, lines ...string) {

@@ -81,6 +81,9 @@ func (p *Publisher) request(ctx context.Context, subject string, body []byte) ([
 	go func() { sent <- nc.PublishRequest(subject, p.inbox+token, body) }() // may wait for a dial
 	select {
 	case err := <-sent:
+		if noConnection(err) {
+			return nil, p.disconnected()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -150,9 +153,12 @@ func (p *Publisher) account(ctx context.Context) (*jetstream.AccountInfo, error)
 func (p *Publisher) jetStreamUsable(ctx context.Context) *Unusable {
 	_, err := p.account(ctx)
 	var refusal *jetstream.APIError
+	var why *Unusable
 	switch {
 	case err == nil, errors.Is(err, errDenied):
 		return nil
+	case errors.As(err, &why):
+		return why
 	case errors.As(err, &refusal):
 		code := codeOf(refusal)
 		if code.Class() != relay.Unavailable {

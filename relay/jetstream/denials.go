@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -99,6 +100,19 @@ func (p *Publisher) refuseInbox(subject string) {
 	p.link.state.CompareAndSwap(nil, why)
 	p.link.complain(why, "NATS refuses the reply inbox")
 	p.denyAll(relay.CodeUnanswered, "unconfirmed: "+why.Detail)
+	p.listenLater(why, 1)
+}
+
+// listenLater tries the subscription again, for the nth time: a permission
+// that is granted to a standing connection announces itself to nobody.
+func (p *Publisher) listenLater(why *Unusable, n int) {
+	time.AfterFunc(reconnectDelay(p.o.Backoff, n), func() {
+		if p.link.closed.Load() || p.link.deaf.Load() != why {
+			return
+		}
+		_ = p.Probe(context.Background()) // what it finds is in the state
+		p.listenLater(why, n+1)
+	})
 }
 
 func (p *Publisher) denyAll(code relay.Code, detail string) {

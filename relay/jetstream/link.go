@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"net"
@@ -78,9 +79,11 @@ func (l *link) keep() {
 			}
 			why := explain(nc.LastError())
 			l.down(why)
-			l.p.log.Warn().Str("reason", why.Detail).Msg("the client gave up its NATS connection; making a new one")
+			l.complain(why, "connection to NATS lost")
 		} else {
-			l.down(explain(err))
+			why := explain(err)
+			l.down(why)
+			l.complain(why, "cannot connect to NATS")
 			l.firstAttemptEnded()
 		}
 		if time.Since(began) > time.Minute {
@@ -117,7 +120,7 @@ func (l *link) dial(closed nats.ConnHandler) (*nats.Conn, error) {
 		nats.SetCustomDialer(&dialer{l: l, d: net.Dialer{Timeout: connectTimeout}}),
 		nats.ConnectHandler(l.up),
 		nats.ReconnectHandler(l.up),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { l.lost(err) }),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) { l.lost(cmp.Or(err, nc.LastError())) }),
 		nats.ReconnectErrHandler(func(nc *nats.Conn, err error) { l.attemptFailed(nc, nkey, err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.p.asyncError(err) }),
 		nats.ClosedHandler(closed),

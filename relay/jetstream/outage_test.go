@@ -286,7 +286,10 @@ func TestLibraryGivesTheConnectionUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want(relay.Unavailable, relay.CodeUnanswered)
-	eventually(t, "new connection", func() bool { return len(r.log.lines("warn", "gave up")) == 1 && r.Usable() == nil })
+	eventually(t, "new connection", func() bool { return r.Usable() == nil && len(r.log.lines("info", "connected")) == 2 })
+	if n := len(r.log.lines("warn", "maximum control line")); n != 1 {
+		t.Errorf("%d warnings that name the reason, want 1:\n%s", n, r.log)
+	}
 	r.publish("ev.b")
 	r.want(relay.Accepted, "")
 	r.wantNoMore()

@@ -45,8 +45,7 @@ type TLS struct {
 // again. Whoever did not call Close should end the process.
 var ErrClosed = errors.New("publisher closed")
 
-// Unusable says why nothing can be published now. Code is of class
-// [relay.Unavailable].
+// Unusable says why nothing can be published now. It is a [relay.CodedError].
 type Unusable struct {
 	Code   relay.Code
 	Detail string
@@ -130,10 +129,7 @@ func (p *Publisher) unsent(id uint64, err error) error {
 		f.done <- f.result(relay.CodeUndecodable, "a header's name is invalid")
 	case errors.Is(err, nats.ErrHeadersNotSupported):
 		return &Unusable{relay.CodeUnavailable, "the server does not support message headers"}
-	case errors.Is(err, nats.ErrReconnectBufExceeded),
-		errors.Is(err, nats.ErrConnectionClosed),
-		errors.Is(err, nats.ErrConnectionDraining),
-		errors.Is(err, nats.ErrInvalidConnection):
+	case noConnection(err):
 		return p.disconnected()
 	default:
 		r := f.result(relay.CodeUnanswered, "the connection broke while the message was written: "+err.Error())
@@ -141,6 +137,12 @@ func (p *Publisher) unsent(id uint64, err error) error {
 		f.done <- r
 	}
 	return nil
+}
+
+// noConnection tells the library's refusals for want of a connection.
+func noConnection(err error) bool {
+	return errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, nats.ErrConnectionDraining) || errors.Is(err, nats.ErrInvalidConnection)
 }
 
 // disconnected is why there is no connection, also in the moment before the

@@ -14,8 +14,11 @@ import (
 )
 
 // refreshStreams is how often streams are looked up again, give or take a
-// quarter.
-const refreshStreams = time.Minute
+// quarter; refreshMissing while a route has none.
+const (
+	refreshStreams = time.Minute
+	refreshMissing = 4 * time.Second
+)
 
 // streamBook is what is known about the streams behind the routes. It serves
 // the words of results and logs, never their class: a limit that an operator
@@ -58,8 +61,9 @@ func (p *Publisher) SetRoutes(r *relay.Routes) {
 }
 
 // Missing lists the subject templates of routes behind which no stream was
-// found at the last look, which is at most about a minute old. Empty also
-// where nothing could be found out.
+// found at the last look: a stream that has been created since takes up to
+// 5 s to count, one that has been removed about a minute. Empty also where
+// nothing could be found out.
 func (p *Publisher) Missing() []string { return p.streams.known.Load().missing }
 
 // watchStreams looks the streams up when something may have changed, and now
@@ -67,7 +71,11 @@ func (p *Publisher) Missing() []string { return p.streams.known.Load().missing }
 func (p *Publisher) watchStreams() {
 	defer p.ended.Done()
 	for {
-		wait := refreshStreams*3/4 + rand.N(refreshStreams/2)
+		wait := refreshStreams
+		if len(p.Missing()) > 0 {
+			wait = refreshMissing
+		}
+		wait = wait*3/4 + rand.N(wait/2)
 		select {
 		case <-p.stop:
 			return
