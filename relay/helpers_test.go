@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	_ "modernc.org/sqlite"
 
@@ -26,6 +27,7 @@ type testFile struct {
 	store *outbox.Store
 	app   *sql.DB
 	next  int
+	spoil bool // the test breaks the data's invariants itself
 }
 
 // newFile makes an outbox. The relay's side of it has the test's clock, which in a
@@ -66,12 +68,23 @@ func newFile(tb testing.TB, o outbox.Options) *testFile {
 // check verifies the invariants of the data.
 func (f *testFile) check(tb testing.TB) {
 	tb.Helper()
+	if f.spoil {
+		return
+	}
 	findings, err := f.store.AllTenants().Check(context.Background(), 0)
 	if err != nil {
 		tb.Errorf("check: %v", err)
 	}
 	for _, x := range findings {
 		tb.Errorf("row %d breaks %s: %s", x.Row, x.Rule, x.Detail)
+	}
+}
+
+// exec changes the file behind the library's back.
+func (f *testFile) exec(tb testing.TB, query string, args ...any) {
+	tb.Helper()
+	if _, err := f.app.Exec(query, args...); err != nil {
+		tb.Fatal(err)
 	}
 }
 
@@ -368,6 +381,7 @@ type rig struct {
 	seam   *seam
 	relay  *Relay
 	log    *logBuffer
+	reg    *prometheus.Registry
 	o      Options
 
 	cancel context.CancelFunc
@@ -389,12 +403,13 @@ func testRoutes(tb testing.TB, routes ...Route) *Routes {
 // newRig makes a relay that has not started.
 func newRig(tb testing.TB, change func(o *Options)) *rig {
 	tb.Helper()
-	r := &rig{broker: newBroker(), log: &logBuffer{}}
+	r := &rig{broker: newBroker(), log: &logBuffer{}, reg: prometheus.NewRegistry()}
 	r.testFile = newFile(tb, outbox.Options{OnBusy: func(d time.Duration) { r.relay.Busy(d) }})
 	r.seam = &seam{Outbox: file{handle: r.store.AllTenants(), store: r.store}}
 	r.o = Options{
 		Outbox: r.seam, Publisher: r.broker, Routes: testRoutes(tb),
 		Log: zerolog.New(r.log), Worker: "test", MaxAttempts: -1, Watch: noWatch,
+		Metrics: NewMetrics(r.reg),
 	}
 	if change != nil {
 		change(&r.o)
@@ -447,4 +462,42 @@ func eventually(tb testing.TB, d time.Duration, what string, cond func() bool) {
 		}
 		time.Sleep(min(d/100, 100*time.Millisecond))
 	}
+}
+
+// metric reads a counter or gauge, or the count of a histogram; labels are name,
+// value pairs. What does not exist is 0.
+func (r *rig) metric(tb testing.TB, name string, labels ...string) float64 {
+	tb.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	next:
+		for _, m := range f.GetMetric() {
+			for i := 0; i < len(labels); i += 2 {
+				if !hasLabel(m.GetLabel(), labels[i], labels[i+1]) {
+					continue next
+				}
+			}
+			switch {
+			case m.Counter != nil:
+				return m.GetCounter().GetValue()
+			case m.Gauge != nil:
+				return m.GetGauge().GetValue()
+			}
+			return float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return 0
+}
+
+func hasLabel[L interface {
+	GetName() string
+	GetValue() string
+}](labels []L, name, value string) bool {
+	return slices.ContainsFunc(labels, func(l L) bool { return l.GetName() == name && l.GetValue() == value })
 }

@@ -123,7 +123,7 @@ func (l *loop) settled(entries []*entry, out []outbox.Settled, until time.Time, 
 		}
 		switch {
 		case err != nil:
-			l.lost(e, now)
+			l.lost(e, err, now)
 		case e.settlement.Action == outbox.Renew:
 			e.until.Store(int64(until.Sub(l.r.base)))
 			l.m.settled[outbox.Renew].Inc()
@@ -138,9 +138,9 @@ func (l *loop) settled(entries []*entry, out []outbox.Settled, until time.Time, 
 }
 
 // lost drops a row whose claim is no longer ours, whatever the reason.
-func (l *loop) lost(e *entry, now time.Time) {
+func (l *loop) lost(e *entry, why error, now time.Time) {
 	l.m.lostClaims.Inc()
-	l.notes.note(now, noteLostClaim, "lost_claim", e.row, "the lease ended, or another worker took the row")
+	l.notes.note(now, noteLostClaim, "lost_claim", e.row, why.Error())
 	l.probeEnded(e, false, now)
 	if e.accepted {
 		l.stored.add(e.row)

@@ -190,6 +190,11 @@ func (l *loop) claimed(ctx context.Context, ex outbox.Exchanged, claim outbox.Cl
 	l.more = len(ex.Claimed) == claim.Limit
 	var out []*entry
 	for i := range ex.Claimed {
+		if old := l.win.rows[ex.Claimed[i].Row]; old != nil {
+			// Our own earlier claim, whose lease ended before it was renewed.
+			l.win.unready(old)
+			l.lost(old, outbox.ErrLostClaim, now)
+		}
 		e := l.newEntry(&ex.Claimed[i], until)
 		l.win.add(e)
 		if l.address(e, &ex.Claimed[i], now) {

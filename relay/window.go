@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -115,7 +116,16 @@ func (w *window) decide(e *entry, s outbox.Settlement, now time.Time) {
 	w.readyBytes += e.bytes
 }
 
-// remove forgets e, which was settled or lost.
+// unready takes e off the list of decided entries.
+func (w *window) unready(e *entry) {
+	if i := slices.Index(w.ready, e); i >= 0 {
+		w.ready = slices.Delete(w.ready, i, i+1)
+		w.readyBytes -= e.bytes
+	}
+}
+
+// remove forgets e, which was settled or lost, and is not on the list of decided
+// entries.
 func (w *window) remove(e *entry) {
 	delete(w.rows, e.row)
 	w.bytes -= e.bytes
