@@ -41,3 +41,5 @@ race: ## run the concurrent packages under the race detector, where a C compiler
 
 soak: ## random faults for SOAK_DURATION from SOAK_SEED, then the checker
 	SOAK_SEED=$(SOAK_SEED) SOAK_DURATION=$(SOAK_DURATION) $(GO) test -count=1 -v -timeout 0 -run 'TestSoak$$' ./integration
+
+include packaging/packaging.mk
