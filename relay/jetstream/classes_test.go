@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,24 +142,28 @@ func TestMaxPayloadFollowsTheServer(t *testing.T) {
 	}
 }
 
-// A stream answers too, after a service that listens on the same subject.
+// A service that listens on the subject beside the stream may answer first.
 func TestPubAckAfterAnotherAnswer(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
-	stream(t, s, natsjs.StreamConfig{Name: "EVENTS", Subjects: []string{"ev.>"}})
 	nc := s.Conn()
-	if _, err := nc.Subscribe("ev.>", func(m *nats.Msg) { _ = m.Respond([]byte("me too")) }); err != nil {
+	answer := func(m *nats.Msg) {
+		_ = m.Respond([]byte("me too"))
+		time.AfterFunc(50*time.Millisecond, func() { _ = m.Respond([]byte(`{"stream":"EVENTS","seq":7}`)) })
+	}
+	if _, err := nc.Subscribe("ev.>", answer); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	r := connect(t, s, nil)
-	for range 50 {
-		r.publish("ev.a")
+	for range 5 {
+		r.publish("ev.a", expecting("EVENTS"))
 	}
-	for range 50 {
+	for range 5 {
 		r.want(relay.Accepted, "")
 	}
+	r.wantNoMore()
 }
 
 // A PubAck that names another stream than the one expected is no success,
@@ -359,4 +364,13 @@ func TestNoHeaderInjection(t *testing.T) {
 	if !bytes.Equal(msg.Data, []byte(`{"a":1}`)) {
 		t.Errorf("body %q", msg.Data)
 	}
+}
+
+func TestMissingFollowsTheStreams(t *testing.T) {
+	s := natstest.Start(t, natstest.Options{})
+	r := connect(t, s, nil)
+	r.SetRoutes(routes(t, relay.Route{Stream: "a", Subject: "ev.{type}"}, relay.Route{Subject: "other.{type}"}))
+	eventually(t, "two routes without a stream", func() bool { return len(r.Missing()) == 2 })
+	stream(t, s, natsjs.StreamConfig{Name: "EVENTS", Subjects: []string{"ev.a", "ev.b.>"}})
+	eventually(t, "one route without a stream", func() bool { return slices.Equal(r.Missing(), []string{"other.{type}"}) })
 }
