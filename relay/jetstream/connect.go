@@ -71,6 +71,28 @@ func (o *Options) check() error {
 		}
 		userInURL = userInURL || u.User != nil
 	}
+	if ways := o.waysToAuthenticate(userInURL); len(ways) > 1 {
+		errs = append(errs, fmt.Errorf("%s: keep one of these ways to authenticate", strings.Join(ways, " and ")))
+	}
+	if o.PasswordFile != "" && o.User == "" {
+		fault("password_file", "needs nats.user")
+	}
+	if o.Domain != "" && o.APIPrefix != "" {
+		fault("domain", "nats.api_prefix is set too: keep one")
+	}
+	for _, s := range []struct{ key, value string }{
+		{"domain", o.Domain}, {"api_prefix", o.APIPrefix}, {"inbox_prefix", o.InboxPrefix},
+	} {
+		if s.value != "" && !isSubject(s.value) {
+			fault(s.key, "%q is not a subject without wildcards", s.value)
+		}
+	}
+	o.checkFiles(fault)
+	return errors.Join(errs...)
+}
+
+// waysToAuthenticate names those that are set.
+func (o *Options) waysToAuthenticate(userInURL bool) []string {
 	var ways []string
 	for _, w := range []struct {
 		name string
@@ -86,24 +108,7 @@ func (o *Options) check() error {
 			ways = append(ways, w.name)
 		}
 	}
-	if len(ways) > 1 {
-		errs = append(errs, fmt.Errorf("%s: keep one of these ways to authenticate", strings.Join(ways, " and ")))
-	}
-	if o.PasswordFile != "" && o.User == "" {
-		fault("password_file", "needs nats.user")
-	}
-	if o.Domain != "" && o.APIPrefix != "" {
-		fault("domain", "nats.api_prefix is set too: keep one")
-	}
-	for key, value := range map[string]string{
-		"domain": o.Domain, "api_prefix": o.APIPrefix, "inbox_prefix": o.InboxPrefix,
-	} {
-		if value != "" && !isSubject(value) {
-			fault(key, "%q is not a subject without wildcards", value)
-		}
-	}
-	o.checkFiles(fault)
-	return errors.Join(errs...)
+	return ways
 }
 
 // checkFiles reads every file once.

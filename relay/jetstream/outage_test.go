@@ -170,7 +170,9 @@ func TestFrozenServerWithLittleTraffic(t *testing.T) {
 	if err := r.Probe(t.Context()); err == nil {
 		t.Error("the probe succeeds")
 	}
+	eventually(t, "notice of the outage", func() bool { return len(r.log.lines("warn", "unresponsive")) == 1 })
 	s.Thaw()
+	r.waitUsable()
 	eventually(t, "probe", func() bool { return r.Probe(t.Context()) == nil })
 	r.publish("ev.b")
 	r.want(relay.Accepted, "")
