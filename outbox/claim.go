@@ -100,7 +100,7 @@ func (h *Handle) claim(ctx context.Context, t *txn, r ClaimRequest) ([]Claimed, 
 }
 
 const leaseSQL = `
-UPDATE dovecote_deliveries NOT INDEXED
+UPDATE dovecote_deliveries
 SET state = 'claimed', attempts = ?1, claim_token = ?2, claimed_by = ?3, claim_expires_at = ?4
 WHERE event_row_id = ?5
   AND (state = 'pending' AND available_at <= ?6 OR state = 'claimed' AND claim_expires_at <= ?6)`
@@ -110,6 +110,18 @@ WHERE event_row_id = ?5
 func (b *claimBatch) lease(ctx context.Context, t *txn, r ClaimRequest) error {
 	expires := t.at.Add(r.Lease)
 	stamp := formatTime(expires)
+	if len(b.rows) >= minSet && len(b.errs) == 0 {
+		done, err := b.leaseSet(ctx, t, r.Worker, stamp)
+		if err != nil {
+			return err
+		}
+		if done {
+			for i := range b.rows {
+				b.rows[i].Expires = expires
+			}
+			return nil
+		}
+	}
 	for i := range b.rows {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -123,9 +135,12 @@ func (b *claimBatch) lease(ctx context.Context, t *txn, r ClaimRequest) error {
 		case err != nil:
 			return fmt.Errorf("row %d: %w", c.Row, err)
 		case n != 1:
-			return fmt.Errorf("row %d vanished while it was being claimed", c.Row)
+			return fmt.Errorf("row %d: %w", c.Row, vanished(1))
 		}
 		c.Expires = expires
 	}
 	return b.verdict()
 }
+
+// vanished is for rows that are gone although the writer slot is held.
+func vanished(n int) error { return fmt.Errorf("%d rows vanished while they were being claimed", n) }

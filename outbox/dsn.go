@@ -51,6 +51,8 @@ const (
 	pragmaQueryOnly   = "_pragma=query_only(1)"
 	pragmaReadCache   = "_pragma=cache_size(-2048)"
 	pragmaWriteCache  = "_pragma=cache_size(-8192)"
+	// What a savepoint may have to undo is a few dozen pages: no file for it.
+	pragmaTempMemory = "_pragma=temp_store(2)"
 	// After a checkpoint a write-ahead log that a long reader let grow is cut
 	// back to this many bytes.
 	pragmaLogLimit = "_pragma=journal_size_limit(67108864)"
@@ -58,7 +60,7 @@ const (
 
 // writerURI waits for locks in this package (see busyPolicy), not in SQLite.
 func writerURI(path, mode, synchronous string) string {
-	return fileURI(path, "mode="+mode, pragmaNoWait, pragmaForeignKeys, pragmaNoMap, pragmaWriteCache, pragmaLogLimit,
+	return fileURI(path, "mode="+mode, pragmaNoWait, pragmaForeignKeys, pragmaNoMap, pragmaWriteCache, pragmaTempMemory, pragmaLogLimit,
 		"_pragma=synchronous("+synchronous+")")
 }
 

@@ -143,9 +143,12 @@ func takeBack(ctx context.Context, tx *sql.Tx, e *Event, row int64) error {
 	return err
 }
 
+// existingSQL is no join: each of its tables is found by a unique key, whatever
+// the statistics say.
 const existingSQL = `
-SELECT ` + eventColumnsSQL + `, e.row_id, d.event_row_id
-FROM dovecote_events e LEFT JOIN dovecote_deliveries d ON d.event_row_id = e.row_id
+SELECT ` + eventColumnsSQL + `, e.row_id,
+  (SELECT d.event_row_id FROM dovecote_deliveries d WHERE d.event_row_id = e.row_id)
+FROM dovecote_events e
 WHERE e.tenant_id = ? AND e.source = ? AND e.event_id = ?`
 
 // existing compares e with the event that holds its identity.

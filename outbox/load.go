@@ -3,12 +3,12 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strconv"
 )
 
 // claimBatch is what a claim has read and not yet written.
@@ -34,61 +34,99 @@ func (b *claimBatch) verdict() error {
 	return &BadRowsError{b.errs}
 }
 
-// loadSQL reads candidates in the order of the list ?1. The joins are nested as they
+const loadColumnsSQL = eventColumnsSQL + `, e.row_id, d.event_row_id, d.state, d.attempts, d.claim_token, d.last_failure_code`
+
+// loadSQL reads candidates in the order of the list ?2. The joins are nested as they
 // are written: with statistics the planner might turn them around and read
 // whole tables.
 const loadSQL = `
-SELECT ` + eventColumnsSQL + `, e.row_id, d.event_row_id, d.state, d.attempts, d.claim_token, d.last_failure_code
-FROM json_each(?1) AS j CROSS JOIN dovecote_deliveries AS d NOT INDEXED
+SELECT ` + loadColumnsSQL + `
+FROM json_each(?2) AS j CROSS JOIN dovecote_deliveries AS d NOT INDEXED
 LEFT JOIN dovecote_events AS e NOT INDEXED ON e.row_id = d.event_row_id AND e.tenant_id = d.tenant_id
 WHERE d.event_row_id = j.value`
+
+// loadOneSQL reads the candidate ?1. Statistics of a table with a few rows make
+// SQLite prefer to go through the tables in a join; in a part that has one table
+// they cannot.
+const loadOneSQL = `
+WITH d AS MATERIALIZED (SELECT * FROM dovecote_deliveries WHERE event_row_id = ?1),
+  e AS MATERIALIZED (SELECT * FROM dovecote_events WHERE row_id = ?1)
+SELECT ` + loadColumnsSQL + ` FROM d LEFT JOIN e ON e.tenant_id = d.tenant_id`
+
+// loader reads one candidate after the other.
+type loader struct {
+	t    *txn
+	rows *sql.Rows // nil: each is read by a query of its own
+	in   claimRow
+	dest []any
+}
+
+func openLoader(ctx context.Context, t *txn, found []candidate) (*loader, error) {
+	l := &loader{t: t}
+	l.dest = l.in.dest()
+	whole, err := t.wholeSets(ctx, loadSQL)
+	if err == nil && whole {
+		l.rows, err = t.query(ctx, loadSQL, nil, idList(found, func(c *candidate) int64 { return c.row }))
+	}
+	return l, err
+}
+
+// read reads the next candidate, which is row, into l.in.
+func (l *loader) read(ctx context.Context, row int64) error {
+	l.in.row = 0
+	var err error
+	switch {
+	case l.rows == nil:
+		err = l.t.queryRow(ctx, loadOneSQL, row).Scan(l.dest...)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+	case l.rows.Next():
+		err = l.rows.Scan(l.dest...)
+	default:
+		err = l.rows.Err()
+	}
+	if err == nil && l.in.row != row {
+		err = fmt.Errorf("row %d: %w", row, vanished(1))
+	}
+	return err
+}
+
+func (l *loader) close() error {
+	if l.rows == nil {
+		return nil
+	}
+	return l.rows.Close()
+}
 
 // load reads and decodes the candidates, up to maxBytes of data, in their
 // order.
 func load(ctx context.Context, t *txn, found []candidate, maxBytes int64) (*claimBatch, error) {
-	rows, err := t.query(ctx, loadSQL, idList(found))
+	l, err := openLoader(ctx, t, found)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer l.close()
 	b := &claimBatch{rows: make([]Claimed, 0, len(found)), stored: make([]any, 0, len(found))}
-	var in claimRow
-	dest := in.dest()
 	total := int64(0)
 	for _, want := range found {
-		in.row = 0
-		if rows.Next() {
-			if err := rows.Scan(dest...); err != nil {
-				return nil, err
-			}
+		if err := l.read(ctx, want.row); err != nil {
+			return nil, err
 		}
-		if in.row != want.row {
-			return nil, cmp.Or(rows.Err(), fmt.Errorf("row %d vanished while it was being claimed", want.row))
-		}
-		c, err := in.claimed()
+		c, err := l.in.claimed()
 		if err != nil {
-			b.bad(in.row, err)
+			b.bad(want.row, err)
 			continue
 		}
 		if total += int64(len(c.Event.Data.bytes)); maxBytes > 0 && total > maxBytes && len(b.rows) > 0 {
 			break
 		}
-		b.rows, b.stored = append(b.rows, c), append(b.stored, in.token)
+		b.rows, b.stored = append(b.rows, c), append(b.stored, l.in.token)
 	}
-	if err := rows.Close(); err != nil {
+	if err := l.close(); err != nil {
 		return nil, err
 	}
 	return b, ctx.Err()
-}
-
-// idList is the row ids as a JSON array.
-func idList(found []candidate) string {
-	b := make([]byte, 0, 10*len(found)+2)
-	for i, c := range found {
-		b = append(b, "[,"[min(i, 1)])
-		b = strconv.AppendInt(b, c.row, 10)
-	}
-	return string(append(b, ']'))
 }
 
 // claimRow receives one row of loadSQL.

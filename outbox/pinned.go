@@ -12,6 +12,7 @@ type pinned struct {
 	slot  chan struct{} // capacity 1: full while somebody holds it
 	conn  *sql.Conn     // nil: to be opened
 	stmts map[string]*sql.Stmt
+	plans plans
 }
 
 func pin(c driver.Connector) *pinned {
@@ -40,7 +41,7 @@ func (p *pinned) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.conn, p.stmts = conn, make(map[string]*sql.Stmt)
+	p.conn, p.stmts, p.plans = conn, make(map[string]*sql.Stmt), plans{}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -207,48 +206,34 @@ func (p *prune) count(rows []oldRow) {
 }
 
 // The rows were chosen outside of this transaction, so the delete looks again.
+// One by one, because no statistics can then make SQLite read whole tables.
 const (
-	deleteDeliveriesSQL = `
-DELETE FROM dovecote_deliveries AS d NOT INDEXED
-WHERE d.event_row_id IN (SELECT value FROM json_each(?3)) AND ` + oldPredicateSQL + `%s
-RETURNING event_row_id, state`
-	deleteEventsSQL = `
-DELETE FROM dovecote_events WHERE row_id IN (SELECT value FROM json_each(?))`
+	deleteDeliverySQL = `
+DELETE FROM dovecote_deliveries AS d WHERE d.event_row_id = ?3 AND ` + oldPredicateSQL + `%s`
+	deleteEventSQL = `DELETE FROM dovecote_events WHERE row_id = ?`
 )
 
-// delete removes those of the rows that are still old enough, deliveries first.
+// delete removes those of the rows that are still old enough, each delivery
+// before its event.
 func (p *prune) delete(ctx context.Context, t *txn, old []oldRow) ([]oldRow, error) {
 	scope, tenant := p.handle.scope("d.tenant_id")
-	args := append([]any{p.delivered, p.quarantined, rowList(old)}, tenant...)
-	rows, err := t.query(ctx, fmt.Sprintf(deleteDeliveriesSQL, scope), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+	query := fmt.Sprintf(deleteDeliverySQL, scope)
 	var gone []oldRow
-	for rows.Next() {
-		var r oldRow
-		if err := rows.Scan(&r.row, &r.state); err != nil {
+	for _, r := range old {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n, err := t.changed(ctx, query, append([]any{p.delivered, p.quarantined, r.row}, tenant...)...)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			continue
+		}
+		if _, err := t.exec(ctx, deleteEventSQL, r.row); err != nil {
 			return nil, err
 		}
 		gone = append(gone, r)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if err := rows.Close(); err != nil || len(gone) == 0 {
-		return nil, err
-	}
-	_, err = t.exec(ctx, deleteEventsSQL, rowList(gone))
-	return gone, err
-}
-
-// rowList is the row ids as a JSON array.
-func rowList(rows []oldRow) string {
-	ids := make([]int64, len(rows))
-	for i, r := range rows {
-		ids[i] = r.row
-	}
-	b, _ := json.Marshal(ids) // of integers: cannot fail
-	return string(b)
+	return gone, nil
 }

@@ -6,7 +6,7 @@ import (
 )
 
 var setAsideSQL = byTenant(3, `
-UPDATE dovecote_deliveries NOT INDEXED
+UPDATE dovecote_deliveries
 SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?2, delivered_at = NULL,
     claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL
 WHERE event_row_id = ?3

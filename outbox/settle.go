@@ -98,36 +98,64 @@ func (s *Settlement) validate() error {
 // settle settles batch within the transaction.
 func (h *Handle) settle(ctx context.Context, t *txn, batch []Settlement) ([]Settled, error) {
 	settled := make([]Settled, 0, len(batch))
-	for i := range batch {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	for len(batch) > 0 {
+		n := acks(batch)
+		if n >= minSet {
+			done, err := h.ackSet(ctx, t, batch[:n])
+			if err != nil {
+				return nil, err
+			}
+			if done {
+				for _, s := range batch[:n] {
+					settled = append(settled, Settled{Row: s.Row})
+				}
+				batch = batch[n:]
+				continue
+			}
 		}
-		done, err := h.settleOne(ctx, t, &batch[i])
-		if err != nil {
-			return nil, fmt.Errorf("row %d: %w", batch[i].Row, err)
+		for i := range batch[:max(n, 1)] {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			done, err := h.settleOne(ctx, t, &batch[i])
+			if err != nil {
+				return nil, fmt.Errorf("row %d: %w", batch[i].Row, err)
+			}
+			settled = append(settled, done)
 		}
-		settled = append(settled, done)
+		batch = batch[max(n, 1):]
 	}
 	return settled, nil
 }
 
+// acks counts the acknowledgements at the head of batch.
+func acks(batch []Settlement) int {
+	for i := range batch {
+		if batch[i].Action != Ack {
+			return i
+		}
+	}
+	return len(batch)
+}
+
 // Each change is fenced: ?1 is the operation time, ?2 the row, ?3 the token. The
-// primary key finds the row, whatever the statistics say.
+// primary key finds the row, whatever the statistics say: of a statement on one table that
+// names one row id, and has no INDEXED clause, SQLite makes no other plan.
 const fenceSQL = `
 WHERE event_row_id = ?2 AND state = 'claimed' AND claim_token = ?3 AND claim_expires_at > ?1`
 
 const clearClaimSQL = `claim_token = NULL, claimed_by = NULL, claim_expires_at = NULL`
 
 var (
-	ackSQL = byTenant(3, `UPDATE dovecote_deliveries NOT INDEXED
+	ackSQL = byTenant(3, `UPDATE dovecote_deliveries
 SET state = 'delivered', delivered_at = ?1, `+clearClaimSQL+fenceSQL)
-	retrySQL = byTenant(6, `UPDATE dovecote_deliveries NOT INDEXED
+	retrySQL = byTenant(6, `UPDATE dovecote_deliveries
 SET state = 'pending', available_at = ?4, last_failure_code = ?5, last_failure_detail = ?6, `+clearClaimSQL+fenceSQL)
-	releaseSQL = byTenant(4, `UPDATE dovecote_deliveries NOT INDEXED
+	releaseSQL = byTenant(4, `UPDATE dovecote_deliveries
 SET state = 'pending', available_at = ?4, `+clearClaimSQL+fenceSQL)
-	renewSQL = byTenant(4, `UPDATE dovecote_deliveries NOT INDEXED
+	renewSQL = byTenant(4, `UPDATE dovecote_deliveries
 SET claim_expires_at = ?4`+fenceSQL)
-	quarantineSQL = byTenant(4, `UPDATE dovecote_deliveries NOT INDEXED
+	quarantineSQL = byTenant(4, `UPDATE dovecote_deliveries
 SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?4, `+clearClaimSQL+fenceSQL)
 )
 
