@@ -64,3 +64,23 @@ func checkWritable(path string) error {
 	}
 	return nil
 }
+
+// usesWAL reads the journal mode from the file's header. It opens the file, which
+// statDatabase says not to do; a user who cannot write the file has no locks on it
+// worth keeping.
+func usesWAL(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const readVersion = 19 // offset in the header; 2 is WAL
+	var b [1]byte
+	_, err = f.ReadAt(b[:], readVersion)
+	return err == nil && b[0] == 2
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

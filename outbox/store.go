@@ -150,17 +150,17 @@ func (s *Store) open(ctx context.Context) error {
 }
 
 // readMode is how read connections open the file. Read-write lets SQLite
-// recover a log and remove its side files; where that is not permitted, reading
-// must do without. A file without a log is then read as it stands, because
-// making a log would leave files behind that its owner cannot write.
+// recover a log and remove its side files; where this user may not write, reading
+// must do without. A log of its own would then be left behind, and its owner
+// could not write it; so a file in that mode, but with no log, is read as it stands.
 func (s *Store) readMode() string {
-	if !s.options.ReadOnly || checkWritable(s.file) == nil {
+	switch {
+	case !s.options.ReadOnly || checkWritable(s.file) == nil:
 		return "mode=rw"
+	case usesWAL(s.file) && !exists(s.file+"-wal") && !exists(s.file+"-shm"):
+		return "mode=ro&immutable=1"
 	}
-	if info, err := os.Stat(s.file + "-wal"); err == nil && info.Size() > 0 {
-		return "mode=ro"
-	}
-	return "mode=ro&immutable=1"
+	return "mode=ro"
 }
 
 // checkFile reads the file for the first time.

@@ -39,6 +39,7 @@ type Faults struct {
 	last   int
 	code   int
 	after  bool
+	query  string // part of the statements that fail, if not ""
 	log    []string
 	before func(query string, run func(query string) error)
 }
@@ -53,19 +54,27 @@ func (f *Faults) FailAfter(n, code int) { f.arm(n, n, code, true) }
 // next call of a method of this kind.
 func (f *Faults) FailFrom(n, code int) { f.arm(n, 1<<62, code, false) }
 
+// FailQuery makes every step of a statement that contains part fail with code.
+func (f *Faults) FailQuery(part string, code int) {
+	f.arm(0, 0, code, false)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.query = part
+}
+
 // Disarm fails nothing more. It returns the steps taken since the last arming.
 func (f *Faults) Disarm() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.steps
-	f.steps, f.failAt, f.last = 0, 0, 0
+	f.steps, f.failAt, f.last, f.query = 0, 0, 0, ""
 	return n
 }
 
 func (f *Faults) arm(n, last, code int, after bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.steps, f.failAt, f.last, f.code, f.after, f.log = 0, n, last, code, after, nil
+	f.steps, f.failAt, f.last, f.code, f.after, f.query, f.log = 0, n, last, code, after, "", nil
 }
 
 // Log has the steps since the last arming, one a line.
@@ -89,6 +98,9 @@ func (f *Faults) step(name, query string) (before, after error) {
 	defer f.mu.Unlock()
 	f.steps++
 	f.log = append(f.log, fmt.Sprintf("%d %s %s", f.steps, name, strings.Join(strings.Fields(query), " ")))
+	if f.query != "" && strings.Contains(query, f.query) {
+		return &Error{f.code}, nil
+	}
 	if f.failAt == 0 || f.steps < f.failAt || f.steps > f.last {
 		return nil, nil
 	}
