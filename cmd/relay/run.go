@@ -172,6 +172,7 @@ func (d *daemon) serve(ctx context.Context, stop context.CancelFunc, listener ne
 			stop()
 		}()
 	}
+	d.awaitBroker(ctx)
 	err := d.relay.Run(ctx)
 	select {
 	case e := <-failed:
@@ -185,4 +186,16 @@ func (d *daemon) serve(ctx context.Context, stop context.CancelFunc, listener ne
 	}
 	d.log.Info().Msg("relay stopped")
 	return nil
+}
+
+// firstConnection is how long the start may wait for the broker. One that is
+// down refuses at once.
+const firstConnection = 500 * time.Millisecond
+
+// awaitBroker keeps the log of a normal start free of a broker that is "not
+// connected yet".
+func (d *daemon) awaitBroker(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstConnection)
+	defer cancel()
+	d.publisher.AwaitFirstAttempt(ctx)
 }

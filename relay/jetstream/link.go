@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"net"
@@ -62,6 +63,16 @@ func (l *link) usable() error {
 func (l *link) conn() *nats.Conn   { return l.nc.Load() }
 func (l *link) down(why *Unusable) { l.state.Store(why) }
 func (l *link) firstAttemptEnded() { l.first.Do(func() { close(l.tried) }) }
+
+// AwaitFirstAttempt waits until the first connection stands or has failed, or
+// ctx ends. A relay that starts then does not take the time of the handshake
+// for an outage.
+func (p *Publisher) AwaitFirstAttempt(ctx context.Context) {
+	select {
+	case <-p.link.tried:
+	case <-ctx.Done():
+	}
+}
 
 // keep holds a connection until the publisher is closed.
 func (l *link) keep() {
