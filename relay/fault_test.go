@@ -114,14 +114,7 @@ func TestReplacedFileEndsTheRelayWhateverItDoes(t *testing.T) {
 	}{
 		{"idle", func(*rig) {}},
 		{"breaker open", func(r *rig) { r.broker.down() }},
-		{"waiting for a locked file", func(r *rig) {
-			r.seam.mu.Lock()
-			defer r.seam.mu.Unlock()
-			r.seam.exchange = func(ctx context.Context, _ []outbox.Settlement, _ outbox.ClaimRequest) (outbox.Exchanged, error) {
-				<-ctx.Done()
-				return outbox.Exchanged{}, ctx.Err()
-			}
-		}},
+		{"waiting for a locked file", func(r *rig) { r.seam.hang() }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

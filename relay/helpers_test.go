@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,8 @@ type testFile struct {
 	store *outbox.Store
 	app   *sql.DB
 	next  int
-	spoil bool // the test breaks the data's invariants itself
+	spoil bool         // the test breaks the data's invariants itself
+	clock atomic.Int64 // by how much the relay's clock has been set
 }
 
 // newFile makes an outbox. The relay's side of it has the test's clock, which in a
@@ -49,14 +51,13 @@ func newFile(tb testing.TB, o outbox.Options) *testFile {
 		tb.Fatal(err)
 	}
 	ahead := time.Unix(real, 0).Add(time.Hour).Sub(time.Now())
-	if o.Now == nil {
-		o.Now = func() time.Time { return time.Now().Add(ahead) }
-	}
+	f := &testFile{path: path, app: app}
+	o.Now = func() time.Time { return time.Now().Add(ahead + time.Duration(f.clock.Load())) }
 	store, err := outbox.Open(context.Background(), path, o)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &testFile{path: path, store: store, app: app}
+	f.store = store
 	tb.Cleanup(func() {
 		f.check(tb)
 		app.Close()
@@ -339,6 +340,16 @@ func (s *seam) fail(err error) {
 		s.exchange = func(context.Context, []outbox.Settlement, outbox.ClaimRequest) (outbox.Exchanged, error) {
 			return outbox.Exchanged{}, err
 		}
+	}
+}
+
+// hang makes every exchange wait until its context ends.
+func (s *seam) hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exchange = func(ctx context.Context, _ []outbox.Settlement, _ outbox.ClaimRequest) (outbox.Exchanged, error) {
+		<-ctx.Done()
+		return outbox.Exchanged{}, ctx.Err()
 	}
 }
 

@@ -113,7 +113,7 @@ func TestManyBlockedSubjectsPauseTheWholeRoute(t *testing.T) {
 func TestDeepBlockedBacklogTakesABoundedShare(t *testing.T) {
 	run(t, func(o *Options) { o.Batch, o.InFlight = 200, 400 }, func(t *testing.T, r *rig) {
 		r.broker.blocking(CodeNoStream, func(s string) bool { return s == "ev.blocked" })
-		const deep = 5000
+		const deep = 3000
 		r.enqueue(t, "blocked", deep)
 		eventually(t, time.Minute, "every blocked row put off once", func() bool {
 			return r.delivery(t, int64(r.next)).Attempts > 0

@@ -108,7 +108,7 @@ func TestWindowStaysWithinItsBytes(t *testing.T) {
 			b.behave = func(*Message) answer {
 				held++
 				most = max(most, held)
-				time.AfterFunc(10*time.Millisecond, func() { b.set(func(*fakeBroker) { held-- }) })
+				time.AfterFunc(9*time.Millisecond, func() { b.set(func(*fakeBroker) { held-- }) })
 				a := stored
 				a.after = 10 * time.Millisecond
 				return a
