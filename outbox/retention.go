@@ -127,7 +127,10 @@ ORDER BY d.event_row_id`
 // scan reads the rows that are old enough among the next ones from the row id
 // from on, and where to go on.
 func (p *prune) scan(ctx context.Context, from int64) (old []oldRow, next int64, found bool, err error) {
-	to := min(from, maxRow-pruneScan) + pruneScan - 1
+	to := int64(maxRow)
+	if from < maxRow-pruneScan {
+		to = from + pruneScan - 1
+	}
 	scope, tenant := p.handle.scope("d.tenant_id")
 	args := append([]any{p.delivered, p.quarantined, from, to}, tenant...)
 	err = p.handle.store.read(ctx, "look for old rows", func(ctx context.Context, t *txn) error {
