@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"io/fs"
 	"os"
@@ -20,6 +21,16 @@ type MigrateOptions struct {
 	Tenant     string // takes a version 1 file up: the tenant of its rows
 	AddIndexes bool   // add our indexes to a file that another library installed
 	DryRun     bool   // report, change nothing
+	// Driver, when set, makes the connections to dsn in place of the built-in
+	// driver (tests only).
+	Driver func(dsn string) (driver.Connector, error)
+}
+
+func (o MigrateOptions) connector(dsn string) (driver.Connector, error) {
+	if o.Driver != nil {
+		return o.Driver(dsn)
+	}
+	return sqlite.NewConnector(dsn)
 }
 
 // Migrated says what Migrate did, or would do.
@@ -93,7 +104,7 @@ func migrateFile(ctx context.Context, path, file string, o MigrateOptions) (Migr
 	if o.Create {
 		mode = "mode=rwc"
 	}
-	c, err := sqlite.NewConnector(migrateURI(file, mode))
+	c, err := o.connector(migrateURI(file, mode))
 	if err != nil {
 		return Migrated{}, err
 	}
@@ -127,7 +138,7 @@ func dryRun(ctx context.Context, path, file string, fresh bool, o MigrateOptions
 	if _, err := statDatabase(file); err != nil { // missing or empty, and to be made
 		return Migrated{To: migrations.Version, Created: fresh, Steps: []string{createTables, createIndexes}}, nil
 	}
-	c, err := sqlite.NewConnector(migrateURI(file, "mode=rw&"+pragmaQueryOnly))
+	c, err := o.connector(migrateURI(file, "mode=rw&"+pragmaQueryOnly))
 	if err != nil {
 		return Migrated{}, err
 	}
