@@ -208,3 +208,34 @@ func TestDropInsInPagesAreAccepted(t *testing.T) {
 		}
 	}
 }
+
+var apiCall = regexp.MustCompile(`\.api\(ctx, "([A-Z.]+)"`)
+
+// Every question that the relay asks JetStream needs a permission, which the
+// page names.
+func TestPermissionsInPagesAreThoseThatTheRelayUses(t *testing.T) {
+	files, err := filepath.Glob("../relay/jetstream/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, "security.md")
+	asked := map[string]bool{}
+	for _, file := range files {
+		for _, m := range apiCall.FindAllStringSubmatch(read(t, file), -1) {
+			asked["$JS.API."+m[1]] = true
+		}
+	}
+	if len(asked) < 2 {
+		t.Fatalf("found only %d questions in the source", len(asked))
+	}
+	for subject := range asked {
+		if !strings.Contains(page, "| publish: `"+subject+"` |") {
+			t.Errorf("security.md does not list the permission to publish to %s", subject)
+		}
+	}
+	for _, m := range regexp.MustCompile("\\$JS\\.API\\.[A-Z.]+[A-Z]").FindAllString(page, -1) {
+		if !asked[m] {
+			t.Errorf("security.md names %s, which the relay does not use", m)
+		}
+	}
+}

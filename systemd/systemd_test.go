@@ -96,6 +96,33 @@ func TestTemplateFollowsUnit(t *testing.T) {
 	}
 }
 
+var environment = regexp.MustCompile(`(?m)^Environment=(.*)$`)
+
+// Status 2 is a wrong configuration, after which systemd does not start the relay
+// again. It is also how a Go program ends when it panics or gets the watchdog's
+// SIGABRT, unless its environment makes it end by a signal.
+func TestCrashIsNotTakenForAWrongConfiguration(t *testing.T) {
+	for _, unit := range units {
+		text := string(read(t, unit))
+		if !strings.Contains(text, "\nRestartPreventExitStatus=2\n") {
+			t.Errorf("%s: a wrong configuration would be started again and again", unit)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(self)
+		cmd.Env = []string{panicEnv + "=1"}
+		for _, m := range environment.FindAllStringSubmatch(text, -1) {
+			cmd.Env = append(cmd.Env, m[1])
+		}
+		cmd.Dir = t.TempDir() // for the core
+		if err := cmd.Run(); err == nil || cmd.ProcessState.Exited() {
+			t.Errorf("%s: a panic ends with %v, want a signal", unit, err)
+		}
+	}
+}
+
 func TestSysusersAndTmpfiles(t *testing.T) {
 	for _, tool := range []string{"systemd-sysusers", "systemd-tmpfiles"} {
 		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {

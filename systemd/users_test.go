@@ -23,11 +23,18 @@ const (
 	appUID, appGID     = 64102, 64102
 )
 
-// roleEnv makes the test binary a small writer instead; see writer.
-const roleEnv = "RELAY_TEST_WRITER"
+// These make the test binary something else: a small writer of the database that
+// the first names (see writer), or, with the second, a program that panics.
+const (
+	writerEnv = "RELAY_TEST_WRITER"
+	panicEnv  = "RELAY_TEST_PANIC"
+)
 
 func TestMain(m *testing.M) {
-	if path := os.Getenv(roleEnv); path != "" {
+	if os.Getenv(panicEnv) != "" {
+		panic("as asked")
+	}
+	if path := os.Getenv(writerEnv); path != "" {
 		if err := writer(path); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
@@ -71,7 +78,7 @@ func as(t *testing.T, uid, gid uint32, groups []uint32, path string) (answer str
 	}
 	defer binary.Close()
 	cmd.ExtraFiles = []*os.File{binary}
-	cmd.Env = []string{roleEnv + "=" + path}
+	cmd.Env = []string{writerEnv + "=" + path}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}}
 	stdin, err := cmd.StdinPipe()

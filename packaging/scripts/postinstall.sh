@@ -4,16 +4,15 @@
 # did not run before: a relay needs a configuration first.
 set -e
 
-if command -v systemd-sysusers >/dev/null; then
-	systemd-sysusers relay.conf
-elif ! id relay >/dev/null 2>&1; then
+# systemd's own tools know the files that the package brought. Where they are
+# missing, or cannot work (a root without /proc), the same is done by hand.
+if ! systemd-sysusers relay.conf 2>/dev/null && ! id relay >/dev/null 2>&1; then
 	useradd --system --user-group --home-dir /var/lib/relay --no-create-home \
 		--shell /usr/sbin/nologin --comment "Outbox relay" relay
 fi
-if command -v systemd-tmpfiles >/dev/null; then
-	systemd-tmpfiles --create relay.conf
-else
+if ! systemd-tmpfiles --create relay.conf 2>/dev/null; then
 	install -d -m 0750 -o root -g relay /etc/relay
+	install -d -m 0700 -o root -g root /etc/credstore
 	install -d -m 2770 -o relay -g relay /var/lib/relay
 fi
 
