@@ -52,6 +52,7 @@ type Store struct {
 	writer  *writer // nil: read-only
 	probe   *pinned // for Due
 	indexed atomic.Pointer[indexes]
+	good    atomic.Pointer[fs.FileInfo] // when CheckHeader was content
 }
 
 // maxReaders bounds the connections that read at once.

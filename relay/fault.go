@@ -82,7 +82,8 @@ func (l *loop) recovered(now time.Time) {
 // relay goes on with a file that was replaced or removed.
 const sameFilePoll = time.Second
 
-// watchIdentity ends the relay when the path no longer leads to the open file.
+// watchIdentity ends the relay when the path no longer leads to the open file,
+// or that file has been overwritten.
 // It has its own goroutine because the loop can wait for long on a locked file.
 func (l *loop) watchIdentity(ctx context.Context, stop context.CancelCauseFunc) {
 	t := time.NewTicker(sameFilePoll)
@@ -93,8 +94,10 @@ func (l *loop) watchIdentity(ctx context.Context, stop context.CancelCauseFunc) 
 			return
 		case <-t.C:
 		}
-		if err := l.db.SameFile(); errors.Is(err, outbox.ErrFileReplaced) {
-			stop(fmt.Errorf("%s: %w", l.db.Path(), err))
+		err := l.db.SameFile()
+		var lost *outbox.FileError
+		if errors.Is(err, outbox.ErrFileReplaced) || errors.As(err, &lost) {
+			stop(err) // it names the file
 			return
 		}
 	}

@@ -22,7 +22,8 @@ type Outbox interface {
 	Prune(ctx context.Context, r outbox.PruneRequest) (outbox.Pruned, error)
 	// Commits opens a connection that notices other connections' commits.
 	Commits(ctx context.Context) (Commits, error)
-	// SameFile is ErrFileReplaced once the path leads elsewhere.
+	// SameFile is ErrFileReplaced once the path leads elsewhere, and an
+	// *outbox.FileError once the file holds something else than a database.
 	SameFile() error
 	// Path names the file in errors and for the file watch.
 	Path() string
@@ -57,5 +58,11 @@ func (f file) Prune(ctx context.Context, r outbox.PruneRequest) (outbox.Pruned, 
 }
 
 func (f file) Commits(ctx context.Context) (Commits, error) { return f.store.Commits(ctx) }
-func (f file) SameFile() error                              { return f.store.SameFile() }
 func (f file) Path() string                                 { return f.store.Path() }
+
+func (f file) SameFile() error {
+	if err := f.store.SameFile(); err != nil {
+		return err
+	}
+	return f.store.CheckHeader(context.Background())
+}

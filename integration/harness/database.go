@@ -24,7 +24,13 @@ type Database struct {
 // application's tables.
 func NewDatabase(tb testing.TB) *Database {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "shop.db")
+	return NewDatabaseIn(tb, tb.TempDir())
+}
+
+// NewDatabaseIn is NewDatabase with the directory.
+func NewDatabaseIn(tb testing.TB, dir string) *Database {
+	tb.Helper()
+	path := filepath.Join(dir, "shop.db")
 	MustRun(tb, "migrate", "--create", "--db", path)
 	if err := workload.Prepare(context.Background(), path); err != nil {
 		tb.Fatalf("harness: %v", err)
