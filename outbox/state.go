@@ -17,19 +17,19 @@ const (
 	moveClaim      move = "claim"      // pending and due
 	moveReclaim    move = "reclaim"    // another claim's lease has expired
 	moveAck        move = "ack"        // this and the next four: by the claim's token
-	moveRetry      move = "retry"      //
-	moveRelease    move = "release"    //
-	moveRenew      move = "renew"      //
-	moveQuarantine move = "quarantine" //
-	moveSetAside   move = "set aside"  // a row that a claim cannot hand out
+	moveRetry      move = "retry"      // with a failure, after a while
+	moveRelease    move = "release"    // without one
+	moveRenew      move = "renew"      // a longer lease
+	moveQuarantine move = "quarantine" // with a reason
+	moveSetAside   move = "set aside"  // a due row that a claim cannot hand out
 	moveExpel      move = "expel"      // likewise, of an expired claim
-	moveRequeue    move = "requeue"    // operator
-	moveDismiss    move = "dismiss"    // operator, pending to quarantined
-	moveFinalize   move = "finalize"   // import
+	moveRequeue    move = "requeue"    // by an operator
+	moveDismiss    move = "dismiss"    // by an operator
+	moveFinalize   move = "finalize"   // by an import
 )
 
-// moves are the legal ones. Delivered is the end: nothing leaves it but by
-// pruning.
+// moves are the legal ones; each is one UPDATE whose WHERE clause says so.
+// Delivered is the end: nothing leaves it but by pruning.
 var moves = map[move]struct{ from, to State }{
 	moveClaim:      {Pending, InClaim},
 	moveReclaim:    {InClaim, InClaim},

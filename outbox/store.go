@@ -285,5 +285,3 @@ func readError(op string, err error) error {
 	}
 	return wrapSQL(op, err)
 }
-
-type unimplemented struct{}
