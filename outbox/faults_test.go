@@ -13,7 +13,7 @@ import (
 	"github.com/outbox-relay/relay/outbox/outboxtest"
 )
 
-// faultCase is an operation on three claimed and three pending rows.
+// faultCase is an operation on twelve claimed and twelve pending rows.
 type faultCase struct {
 	name string
 	run  func(t *testing.T, h *outbox.Handle, claimed []outbox.Claimed) error
@@ -21,7 +21,28 @@ type faultCase struct {
 
 var faultCases = []faultCase{
 	{"claim", func(t *testing.T, h *outbox.Handle, _ []outbox.Claimed) error {
-		_, err := h.Claim(t.Context(), "w2", time.Minute, 10)
+		_, err := h.Claim(t.Context(), "w2", time.Minute, 100)
+		return err
+	}},
+	{"claim few", func(t *testing.T, h *outbox.Handle, _ []outbox.Claimed) error {
+		_, err := h.Claim(t.Context(), "w2", time.Minute, 3)
+		return err
+	}},
+	{"acknowledge", func(t *testing.T, h *outbox.Handle, claimed []outbox.Claimed) error {
+		var batch []outbox.Settlement
+		for _, c := range claimed {
+			batch = append(batch, settlement(c, outbox.Ack))
+		}
+		_, err := h.Settle(t.Context(), batch)
+		return err
+	}},
+	{"acknowledge with one lost", func(t *testing.T, h *outbox.Handle, claimed []outbox.Claimed) error {
+		var batch []outbox.Settlement
+		for _, c := range claimed {
+			batch = append(batch, settlement(c, outbox.Ack))
+		}
+		batch[5].Token[0]++
+		_, err := h.Settle(t.Context(), batch)
 		return err
 	}},
 	{"settle", func(t *testing.T, h *outbox.Handle, claimed []outbox.Claimed) error {
@@ -46,7 +67,7 @@ var faultCases = []faultCase{
 		return err
 	}},
 	{"set aside", func(t *testing.T, h *outbox.Handle, _ []outbox.Claimed) error {
-		_, err := h.SetAside(t.Context(), []outbox.BadRow{{Row: 4, Code: "undecodable", Err: errors.New("x")}, {Row: 5, Code: "undecodable"}})
+		_, err := h.SetAside(t.Context(), []outbox.BadRow{{Row: 13, Code: "undecodable", Err: errors.New("x")}, {Row: 14, Code: "undecodable"}})
 		return err
 	}},
 }
@@ -56,15 +77,15 @@ type claimTakenBack struct{ err error }
 func (e *claimTakenBack) Error() string { return "claim: " + e.err.Error() }
 func (e *claimTakenBack) Unwrap() error { return e.err }
 
-// faulty is a store on rows 1..3 claimed and 4..6 pending, whose next steps can
+// faulty is a store on rows 1..12 claimed and 13..24 pending, whose next steps can
 // fail.
 func faulty(t *testing.T) (*outboxtest.Faults, *outbox.Handle, *sql.DB, []outbox.Claimed) {
 	faults := new(outboxtest.Faults)
 	s := outboxtest.NewStore(t, func(o *outbox.Options) { o.Driver = faults.Connector })
 	db := outboxtest.Producer(t, s.Path())
-	outboxtest.Enqueue(t, db, events("acme", 6)...)
+	outboxtest.Enqueue(t, db, events("acme", 24)...)
 	h := s.AllTenants()
-	return faults, h, db, claim(t, h, 3)
+	return faults, h, db, claim(t, h, 12)
 }
 
 // Every operation fails at its first step, its second, and so on, until one run
@@ -85,8 +106,8 @@ func TestEachStepFailsOnce(t *testing.T) {
 						if failStep(t, fc, n, code, when == "after") {
 							break
 						}
-						if testing.Short() && n > 12 {
-							n += 4
+						if testing.Short() && n > 8 {
+							n += 6
 						}
 					}
 				})
