@@ -121,6 +121,7 @@ func newWorld(t *testing.T) *world {
 	for _, name := range []string{"relay-a", "relay-b"} {
 		c := w.config()
 		c.URLs = []string{w.proxy.URL()}
+		c.Drain = 10 * time.Second // longer than any fault keeps the file from being written
 		w.relays = append(w.relays, harness.StartRelay(t, name, c, w.faults))
 	}
 	return w
