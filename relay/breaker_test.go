@@ -113,7 +113,7 @@ func TestProbesKeepTheirCadence(t *testing.T) {
 		})
 		row := r.enqueue(t, "orders", 1)[0]
 		time.Sleep(10 * time.Minute)
-		probes := r.broker.probes
+		probes := r.broker.probeTimes()
 		if len(probes) < 20 {
 			t.Fatalf("%d probes in ten minutes", len(probes))
 		}

@@ -38,7 +38,7 @@ func TestTemporaryFaultsAreRiddenOut(t *testing.T) {
 			run(t, nil, func(t *testing.T, r *rig) {
 				r.broker.silent()
 				rows := r.enqueue(t, "orders", 50)
-				eventually(t, time.Second, "published", func() bool { return len(r.broker.times) == len(rows) })
+				eventually(t, time.Second, "published", func() bool { return r.broker.publishedRows() == len(rows) })
 				r.seam.fail(tc.fault)
 				r.broker.answerAll(Result{Class: Accepted, Sent: true})
 				more := r.enqueue(t, "orders", 50)

@@ -271,6 +271,20 @@ func (b *fakeBroker) storedRows() int {
 	return len(b.stored)
 }
 
+// publishedRows counts the rows that were handed to the broker.
+func (b *fakeBroker) publishedRows() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.times)
+}
+
+// probeTimes are the times of the probes.
+func (b *fakeBroker) probeTimes() []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.probes)
+}
+
 // published are the times at which a row was handed to the broker.
 func (b *fakeBroker) published(row int64) []time.Time {
 	b.mu.Lock()

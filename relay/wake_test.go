@@ -208,7 +208,7 @@ func TestClockThatIsSetStallsNothing(t *testing.T) {
 				r.broker.silent()
 				rows := r.enqueue(t, "orders", 20)
 				r.start(t)
-				eventually(t, time.Second, "published", func() bool { return len(r.broker.times) == len(rows) })
+				eventually(t, time.Second, "published", func() bool { return r.broker.publishedRows() == len(rows) })
 				r.clock.Store(int64(step))
 				r.broker.answerAll(Result{Class: Accepted, Sent: true})
 				r.broker.up()
