@@ -23,7 +23,8 @@ type stage struct {
 	nats   *natstest.Server
 	db     *harness.Database
 	faults *harness.Journal
-	rounds int // of producers, for names of their own
+	rounds int             // of producers, for names of their own
+	held   *harness.Locker // of the writer lock, where a test says so
 }
 
 func newStage(t *testing.T) *stage {
