@@ -102,7 +102,11 @@ func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
 	}
 	if !now.Before(b.lookAt) {
 		b.lookAt = now.Add(usablePoll)
-		usable := l.o.Publisher.Usable() == nil
+		err := l.o.Publisher.Usable()
+		usable := err == nil
+		if !usable { // the reason may have changed, from a lost connection to refused credentials
+			b.code, b.why = codeOf(err), err.Error()
+		}
 		if usable && !b.connected {
 			b.cadence.reset()
 			b.probeAt = now
