@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/outbox-relay/relay/outbox"
@@ -39,7 +40,7 @@ func (l *loop) exchangeFailed(ctx context.Context, err error, now time.Time) err
 	switch {
 	case isFinal(kind, err),
 		!kind.Temporary() && !f.since.IsZero() && now.Sub(f.since) > unknownPatience:
-		return fmt.Errorf("%s: %w", l.db.Path(), err)
+		return l.named(kind, err)
 	}
 	if kind == outbox.FaultBusy {
 		l.m.busy.Inc()
@@ -57,6 +58,20 @@ func (l *loop) exchangeFailed(ctx context.Context, err error, now time.Time) err
 	f.until = now.Add(f.pause)
 	f.pause = min(2*f.pause, maxFaultPause)
 	return nil
+}
+
+// named gives a final error the file's name, if it lacks it, and what to do.
+func (l *loop) named(kind outbox.Fault, err error) error {
+	if path := l.db.Path(); !strings.Contains(err.Error(), path) {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	switch kind {
+	case outbox.FaultReadOnly:
+		return fmt.Errorf("%w (the file, its directory and the -wal and -shm files beside it must be writable)", err)
+	case outbox.FaultDamaged:
+		return fmt.Errorf("%w (the file is damaged: stop its writers and restore it from a backup)", err)
+	}
+	return err
 }
 
 // isFinal reports whether nothing but a person can cure err.
@@ -97,7 +112,7 @@ func (l *loop) watchIdentity(ctx context.Context, stop context.CancelCauseFunc) 
 		err := l.db.SameFile()
 		var lost *outbox.FileError
 		if errors.Is(err, outbox.ErrFileReplaced) || errors.As(err, &lost) {
-			stop(err) // it names the file
+			stop(l.named(outbox.FaultOther, err))
 			return
 		}
 	}

@@ -262,6 +262,8 @@ func (l *loop) routeLabel(i int) string { return l.o.Routes.At(i).Subject }
 // progress records that the loop runs.
 func (l *loop) progress(now time.Time) {
 	l.r.idleUntil.Store(0)
+	l.r.inFlight.Store(int64(len(l.win.rows)))
+	l.m.inFlight.Set(float64(len(l.win.rows)))
 	l.r.progress.Store(int64(now.Sub(l.r.base)))
 }
 

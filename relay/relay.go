@@ -110,6 +110,7 @@ type Relay struct {
 
 	progress  atomic.Int64 // since base: the loop's last turn, or its last wait for the writer slot
 	idleUntil atomic.Int64 // since base: the loop has nothing to do until then; 0: it works
+	inFlight  atomic.Int64
 	busy      atomic.Int64 // time waited for the writer slot so far in this turn
 
 	mu     sync.Mutex

@@ -147,11 +147,9 @@ func (s *status) update(l *loop, now time.Time) {
 		routes = l.routeStates()
 		l.m.routes(routes)
 	}
-	l.m.inFlight.Set(float64(len(l.win.rows)))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.snap.Routes = routes
-	s.snap.InFlight = len(l.win.rows)
 	s.snap.BreakerOpen = l.breaker.state != closed
 	s.snap.BreakerSince, s.snap.BreakerWhy = time.Time{}, ""
 	if s.snap.BreakerOpen {
@@ -184,7 +182,7 @@ func (r *Relay) Snapshot() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.snap
-	snap.Progress = r.lastProgress(now)
+	snap.Progress, snap.InFlight = r.lastProgress(now), int(r.inFlight.Load())
 	if waited := time.Duration(r.busy.Load()); snap.Database == "" && waited >= busyNotice {
 		snap.Database = fmt.Sprintf("busy: another process has held the writer slot for %v", waited.Round(time.Second))
 	}
