@@ -12,7 +12,7 @@ SOAK_DURATION ?= 1h
 
 export CGO_ENABLED ?= 0
 
-.PHONY: help build demo test test-short lint race soak
+.PHONY: help build demo test test-short lint race soak bench bench-quick
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,3 +43,11 @@ soak: ## random faults for SOAK_DURATION from SOAK_SEED, then the checker
 	SOAK_SEED=$(SOAK_SEED) SOAK_DURATION=$(SOAK_DURATION) $(GO) test -count=1 -v -timeout 0 -run 'TestSoak$$' ./integration
 
 include packaging/packaging.mk
+
+bench: ## measure against the targets and against peers, about 20 minutes; writes bin/bench.md
+	@mkdir -p bin
+	cd integration/bench && $(GO) run . -o ../../bin/bench.md
+
+bench-quick: ## the same, smaller and once, under two minutes
+	@mkdir -p bin
+	cd integration/bench && $(GO) run . -quick -o ../../bin/bench.md
