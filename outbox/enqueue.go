@@ -80,13 +80,14 @@ func Enqueue(ctx context.Context, tx *sql.Tx, e Event, opts ...EnqueueOption) (R
 }
 
 // EnqueueAll writes many events; the receipts are in their order. All are
-// validated before the first is written. On error the caller should roll back:
-// earlier events of the batch have been written.
+// validated before the first is written. The error is an *EventError where one of the
+// events is to blame. The caller should then roll back: earlier events of the batch may
+// have been written.
 func EnqueueAll(ctx context.Context, tx *sql.Tx, events []Event, opts ...EnqueueOption) ([]Receipt, error) {
 	o := enqueueSettings(opts)
 	for i := range events {
 		if err := o.check(&events[i]); err != nil {
-			return nil, fmt.Errorf("event %d: %w", i, err)
+			return nil, &EventError{i, err}
 		}
 	}
 	ins, err := prepareInserter(ctx, tx)
@@ -98,7 +99,7 @@ func EnqueueAll(ctx context.Context, tx *sql.Tx, events []Event, opts ...Enqueue
 	for i := range events {
 		r, err := enqueue(ctx, tx, ins, &events[i])
 		if err != nil {
-			return nil, fmt.Errorf("event %d: %w", i, err)
+			return nil, &EventError{i, err}
 		}
 		receipts = append(receipts, r)
 	}

@@ -214,3 +214,14 @@ type StateConflictError struct {
 func (e *StateConflictError) Error() string {
 	return fmt.Sprintf("row %d is no canonical pending row (%s)", e.Row, e.State)
 }
+
+// EventError tells which event of a batch made it fail.
+type EventError struct {
+	Index int // in the batch, from 0
+	Err   error
+}
+
+func (e *EventError) Error() string { return fmt.Sprintf("event %d: %v", e.Index, e.Err) }
+
+// Unwrap returns what was wrong with the event.
+func (e *EventError) Unwrap() error { return e.Err }

@@ -27,6 +27,8 @@ type loop struct {
 	done   chan Result // has room for every row in flight
 	sender sender
 
+	connected bool // once
+
 	more    bool      // a claim is likely to find rows
 	looked  bool      // nothing is due as far as the last look and the waker know
 	claimAt time.Time // no claim before
@@ -145,11 +147,7 @@ func (l *loop) step(ctx context.Context) error {
 	l.takeResults(now)
 	l.tendBreaker(ctx, now)
 	l.tend(now)
-	if l.breaker.state != open {
-		if err := l.o.Publisher.Usable(); err != nil {
-			l.trip(now, codeOf(err), err.Error())
-		}
-	}
+	l.watchConnection(now)
 	if err := l.lookIfIdle(ctx, now); err != nil {
 		return l.exchangeFailed(ctx, err, now)
 	}
@@ -166,6 +164,30 @@ func (l *loop) step(ctx context.Context) error {
 	}
 	return l.turn(ctx, now, claiming)
 }
+
+// connectGrace is how long the first connection may take before its absence is
+// an outage.
+const connectGrace = time.Second
+
+// watchConnection trips the breaker when the connection is gone. While the first
+// one is being made, nothing is claimed, but nothing is wrong either.
+func (l *loop) watchConnection(now time.Time) {
+	if l.breaker.state == open {
+		return
+	}
+	err := l.o.Publisher.Usable()
+	switch {
+	case err == nil:
+		l.connected = true
+	case !l.connected && codeOf(err) == CodeDisconnected && now.Sub(l.r.base) < connectGrace:
+		l.claimAt = now.Add(connectPoll)
+	default:
+		l.trip(now, codeOf(err), err.Error())
+	}
+}
+
+// connectPoll is how often the loop looks for the first connection.
+const connectPoll = 10 * time.Millisecond
 
 // lookIfIdle finds out what is due when a claim would have room and nothing is
 // known to be due.

@@ -127,12 +127,12 @@ func (n enqueueCounts) byOutcome() map[string]int {
 func (p *producer) enqueue(ctx context.Context, events []outbox.Event, at func(int)) (enqueueCounts, error) {
 	var n enqueueCounts
 	err := p.write(ctx, func(tx *sql.Tx) error {
-		for i, e := range events {
-			at(i)
-			r, err := outbox.Enqueue(ctx, tx, e, outbox.MaxSize(p.max))
-			if err != nil {
-				return err
-			}
+		receipts, err := outbox.EnqueueAll(ctx, tx, events, outbox.MaxSize(p.max))
+		if bad, ok := errors.AsType[*outbox.EventError](err); ok {
+			at(bad.Index)
+			return bad.Err
+		}
+		for _, r := range receipts {
 			if r.Outcome == outbox.AlreadyEnqueued {
 				n.already++
 			} else {
@@ -140,7 +140,7 @@ func (p *producer) enqueue(ctx context.Context, events []outbox.Event, at func(i
 			}
 		}
 		at(-1)
-		return nil
+		return err
 	})
 	return n, err
 }
