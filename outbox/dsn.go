@@ -53,6 +53,8 @@ const (
 	pragmaWriteCache  = "_pragma=cache_size(-8192)"
 	// What a savepoint may have to undo is a few dozen pages: no file for it.
 	pragmaTempMemory = "_pragma=temp_store(2)"
+	// Checkpoints are made by the writer itself, see writer.checkpoint.
+	pragmaNoCheckpoint = "_pragma=wal_autocheckpoint(0)"
 	// After a checkpoint a write-ahead log that a long reader let grow is cut
 	// back to this many bytes.
 	pragmaLogLimit = "_pragma=journal_size_limit(67108864)"
@@ -60,7 +62,7 @@ const (
 
 // writerURI waits for locks in this package (see busyPolicy), not in SQLite.
 func writerURI(path, mode, synchronous string) string {
-	return fileURI(path, "mode="+mode, pragmaNoWait, pragmaForeignKeys, pragmaNoMap, pragmaWriteCache, pragmaTempMemory, pragmaLogLimit,
+	return fileURI(path, "mode="+mode, pragmaNoWait, pragmaForeignKeys, pragmaNoMap, pragmaWriteCache, pragmaTempMemory, pragmaLogLimit, pragmaNoCheckpoint,
 		"_pragma=synchronous("+synchronous+")")
 }
 

@@ -12,6 +12,7 @@ type Exchanged struct {
 	Claimed  []Claimed
 	ClaimErr error         // the claim's own failure; the settlements stand
 	Held     time.Duration // how long the writer slot was held
+	Age      time.Duration // time since the operation time was read, which the leases count from
 }
 
 // Exchange settles batch and then claims, in one writer transaction. A claim
@@ -32,8 +33,9 @@ func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRe
 		}
 	}
 	var x Exchanged
+	var began time.Time
 	held, err := h.store.write(ctx, "exchange", func(ctx context.Context, t *txn) (err error) {
-		x = Exchanged{}
+		x, began = Exchanged{}, t.began
 		if x.Settled, err = h.settle(ctx, t, batch); err != nil || claim.Limit == 0 {
 			return err
 		}
@@ -43,7 +45,7 @@ func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRe
 	if err != nil {
 		return Exchanged{}, err
 	}
-	x.Held = held
+	x.Held, x.Age = held, time.Since(began)
 	return x, nil
 }
 

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -77,5 +78,31 @@ func TestAnExpiredClaimAmongManyIsLostAlone(t *testing.T) {
 		if lost := errors.Is(done.Err, outbox.ErrLostClaim); lost != (i == 5) || done.Err != nil && !lost {
 			t.Errorf("settlement %d: %v", i, done.Err)
 		}
+	}
+}
+
+// A drain must not let the write-ahead log grow: it is copied and begun anew.
+func TestTheLogStaysBoundedWithoutAnyOtherWriter(t *testing.T) {
+	ctx := context.Background()
+	s := outboxtest.NewStore(t)
+	db := outboxtest.Producer(t, s.Path())
+	outboxtest.Enqueue(t, db, events("acme", 4000)...)
+	must(t, db, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	h := s.AllTenants()
+	for range 20 {
+		var batch []outbox.Settlement
+		for _, row := range claim(t, h, 1000) {
+			batch = append(batch, outbox.Settlement{Row: row.Row, Token: row.Token, Action: outbox.Release})
+		}
+		if _, err := h.Settle(ctx, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(s.Path() + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 4<<20 {
+		t.Errorf("the log has %d bytes after 40 transactions", info.Size())
 	}
 }

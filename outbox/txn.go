@@ -16,6 +16,9 @@ type txn struct {
 	stmts *pinned   // keeps prepared statements; nil: they are not kept
 	at    time.Time // operation time, whole milliseconds, UTC
 	now   string    // the same in the database's form
+
+	began   time.Time // not after the operation time was read
+	changes int64     // rows changed
 }
 
 const clockSQL = `SELECT strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')`
@@ -56,7 +59,9 @@ func (t *txn) changed(ctx context.Context, query string, args ...any) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	return r.RowsAffected()
+	n, err := r.RowsAffected()
+	t.changes += n
+	return n, err
 }
 
 // query runs a statement that returns rows.

@@ -130,8 +130,7 @@ func (l *loop) turn(ctx context.Context, now time.Time, claiming bool) error {
 		return l.exchangeFailed(ctx, err, end)
 	}
 	l.m.lockTime.Observe(ex.Held.Seconds())
-	// The operation time was read while the slot was held.
-	until := end.Add(l.o.Lease - ex.Held)
+	until := end.Add(l.o.Lease - max(ex.Age, ex.Held))
 	l.win.dropReady(settles, end)
 	l.settled(entries, ex.Settled, until, end)
 	if claim.Limit > 0 {
