@@ -61,12 +61,26 @@ func TestBadConfigEndsTheRelayAtOnce(t *testing.T) {
 		{"a word for a number", strings.Replace(good, "batch = 512", `batch = "many"`, 1), []string{"batch"}},
 		{"a lease shorter than two publish timeouts", strings.Replace(good, `lease = "3s"`, `lease = "1500ms"`, 1), []string{"lease"}},
 		{"an empty file", "", []string{"path"}},
+		{"a key in the wrong table", strings.Replace(good, "[nats]", "[nats]\nlease = \"30s\"", 1), []string{"nats.lease"}},
+		{"a unit in full", strings.Replace(good, `lease = "3s"`, `lease = "5seconds"`, 1), []string{"lease"}},
+		{"a negative duration", strings.Replace(good, `lease = "3s"`, `lease = "-3s"`, 1), []string{"lease"}},
+		{"a huge duration", strings.Replace(good, `lease = "3s"`, `lease = "900000h"`, 1), []string{"lease"}},
+		{"no duration", strings.Replace(good, `drain = "5s"`, `drain = "0s"`, 1), []string{"drain"}},
+		{"a negative number", strings.Replace(good, "max_attempts = 20", "max_attempts = -1", 1), []string{"max_attempts"}},
+		{"a batch of nothing", strings.Replace(good, "batch = 512", "batch = 0", 1), []string{"batch"}},
+		{"an empty log level", strings.Replace(good, `level = "info"`, `level = ""`, 1), []string{"level"}},
+		{"an unknown log level", strings.Replace(good, `level = "info"`, `level = "verbose"`, 1), []string{"level"}},
+		{"a log that is off", strings.Replace(good, `level = "info"`, `level = "disabled"`, 1), []string{"level"}},
+		{"a template of empty tokens", strings.Replace(good, `"ev.{stream}"`, `"ev..{stream}"`, 1), []string{"route[0].subject", "empty token"}},
+		{"a template of wildcards", strings.Replace(good, `"ev.{stream}"`, `"ev.*.{stream}"`, 1), []string{"route[0].subject", "wildcard"}},
+		{"a reserved prefix", strings.Replace(good, `"ev.{stream}"`, `"$JS.API.{stream}"`, 1), []string{"route[0].subject", "$JS"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			config := harness.WriteConfig(t, strings.Replace(c.text, "PATH", filepath.Join(dir, "shop.db"), 1))
 			wantRefusal(t, 2, append(c.want, config), "run", "--config", config)
+			wantRefusal(t, 2, append(c.want, config), "check", "--config", config)
 			if left := names(t, dir); left != "" {
 				t.Errorf("the directory holds %q", left)
 			}
