@@ -43,6 +43,9 @@ func (d *daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 func (d *daemon) readyz(w http.ResponseWriter, _ *http.Request) {
 	snapshot := d.relay.Snapshot()
 	list := append(troubles(snapshot, time.Now()), withoutStream(snapshot, d.publisher.Missing())...)
+	if err := d.publisher.Usable(); err != nil && !snapshot.BreakerOpen { // the loop has not looked yet
+		list = append(list, "broker unusable: "+err.Error())
+	}
 	if len(list) > 0 {
 		answer(w, http.StatusServiceUnavailable, list...)
 		return

@@ -189,6 +189,32 @@ func TestHTTPEndpoints(t *testing.T) {
 	}
 }
 
+// At start the loop waits a little for the connection; until that stands nothing is
+// ready.
+func TestNotReadyBeforeTheFirstConnection(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // accepts and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
+	startRelay(t, "nats://"+mute.Addr().String(), simpleConfig+"[metrics]\nlisten = \""+address+"\"\n")
+	for answers, end := 0, time.Now().Add(patience); answers < 20; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no answer from /readyz")
+		}
+		resp, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		answers++
+		if resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("/readyz: %d without a connection", resp.StatusCode)
+		}
+	}
+}
+
 func TestTakenListenAddressIsOneClearError(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
