@@ -103,16 +103,10 @@ func (l *loop) linger() time.Duration {
 // turn settles what is decided and claims what the window then takes, in one
 // writer transaction.
 func (l *loop) turn(ctx context.Context, now time.Time, claiming bool) error {
-	entries := l.collect(now)
+	entries, settles, freed := l.collect(now)
 	batch := l.batch[:0]
-	var settles int
-	var freed int64
 	for _, e := range entries {
 		batch = append(batch, e.settlement)
-		if e.settlement.Action != outbox.Renew {
-			settles++
-			freed += e.bytes
-		}
 	}
 	l.batch = batch
 	claim := outbox.ClaimRequest{Worker: l.o.Worker, Lease: l.o.Lease}
@@ -167,14 +161,16 @@ func (l *loop) rest(held time.Duration, now time.Time) {
 	l.restUntil = now.Add(min(restFactor*held, maxRest))
 }
 
-// collect gathers what a turn settles: renewals first, which are rare, then
-// decided rows in their order, at most a batch in all.
-func (l *loop) collect(now time.Time) []*entry {
-	entries := l.renewals(l.entries[:0], now)
-	n := min(len(l.win.ready), l.o.Batch-len(entries))
-	entries = append(entries, l.win.ready[:n]...)
-	l.entries = entries
-	return entries
+// collect gathers what a turn settles, at most a batch: renewals first, which are rare,
+// then n decided rows in their order, whose events have the given bytes.
+func (l *loop) collect(now time.Time) (entries []*entry, n int, bytes int64) {
+	entries = l.renewals(l.entries[:0], now)
+	n = min(len(l.win.ready), l.o.Batch-len(entries))
+	for _, e := range l.win.ready[:n] {
+		bytes += e.bytes
+	}
+	l.entries = append(entries, l.win.ready[:n]...)
+	return l.entries, n, bytes
 }
 
 // claimed takes in a claim: each row is decided on the spot, or goes to the
