@@ -60,7 +60,7 @@ func (w *busyWait) sleep(ctx context.Context, err error) (bool, error) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return false, fmt.Errorf("%w while the writer slot was taken: %w", ctx.Err(), err)
 	case <-t.C:
 		return true, nil
 	}

@@ -33,6 +33,9 @@ type dbFault struct {
 // of it. The error returned is one that waiting cannot cure.
 func (l *loop) exchangeFailed(ctx context.Context, err error, now time.Time) error {
 	if ctx.Err() != nil {
+		if l.draining {
+			l.fault.err = err // what the drain waited for
+		}
 		return nil // the caller looks at ctx
 	}
 	kind := outbox.FaultOf(err)

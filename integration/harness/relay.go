@@ -187,6 +187,23 @@ func (r *Relay) Stop() {
 	}
 }
 
+// StopAnyhow is Stop where somebody else may hold the writer lock for all of the
+// drain: a relay that then says which rows it leaves claimed, and exits 1, is as
+// good, and recorded as a fault.
+func (r *Relay) StopAnyhow() {
+	r.tb.Helper()
+	r.Terminate()
+	code := r.WaitExit(Patience)
+	said := r.Log()[r.before:]
+	switch {
+	case code == 0, code == -1 && said == "":
+	case code == 1 && strings.Contains(said, "rows left claimed"):
+		r.faults.Record(r.name + " left rows claimed")
+	default:
+		r.tb.Fatalf("harness: %s exits %d after SIGTERM:\n%s", r.name, code, r.child.Tail(20))
+	}
+}
+
 // WaitExit waits for the relay's end and returns its exit code, -1 for a death
 // by signal.
 func (r *Relay) WaitExit(within time.Duration) int {
