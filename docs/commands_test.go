@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,6 +157,22 @@ func TestConfigurationInPagesIsAccepted(t *testing.T) {
 				t.Errorf("%s: %v: %s\n%s", name, err, stderr.String(), block)
 			}
 		}
+	}
+}
+
+// The example lines of an import are taken as they are.
+func TestImportLinesInPagesAreAccepted(t *testing.T) {
+	binary := relayBinary(t)
+	db := filepath.Join(t.TempDir(), "outbox.db")
+	if out, err := exec.Command(binary, "migrate", "--create", "--db", db).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	lines := strings.Join(blocks(read(t, "moving.md"), "json"), "")
+	cmd := exec.Command(binary, "import", "--db", db)
+	cmd.Stdin = strings.NewReader(lines)
+	want := fmt.Sprintf("imported %d,", strings.Count(lines, "\n"))
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("%v: %s, want %s", err, out, want)
 	}
 }
 

@@ -24,6 +24,11 @@ within() { # within SECONDS COMMAND...: it becomes true
 }
 is() { [ "$($1)" = "$2" ]; }
 mode() { stat -c '%U:%G %a' "$1"; }
+signal() { # signal NAME: to the relay, if it runs
+	local pid
+	pid=$(unit MainPID)
+	[ "$pid" -gt 0 ] && kill -s "$1" "$pid"
+}
 enqueue() {
 	echo '{"specversion":"1.0","id":"'"$1"'","source":"/probe","type":"probe"}' |
 		as_app relay enqueue --db $db --tenant t --stream s >&2
@@ -82,10 +87,10 @@ fact "it reads its credential" in_sandbox grep -q secret /run/credentials/relay.
 fact "a reload is answered" systemctl reload relay
 fact "the reload is logged" within 5 log_has "configuration reloaded"
 
-kill -STOP "$(unit MainPID)"
+signal STOP
 fact "the watchdog ends a hanging relay, and it starts again" within 30 restarted 0
 before=$(unit NRestarts)
-kill -KILL "$(unit MainPID)"
+signal KILL
 fact "a killed relay starts again" within 10 restarted "$before"
 fact "it still has the event" is pending 1
 
