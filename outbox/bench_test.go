@@ -158,6 +158,7 @@ func BenchmarkEnqueue(b *testing.B) {
 				db.SetMaxOpenConns(1)
 				n := 0
 				b.ReportAllocs()
+				start := processCPU()
 				for b.Loop() {
 					ids := make([]string, size)
 					for i := range ids {
@@ -175,6 +176,7 @@ func BenchmarkEnqueue(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
+				b.ReportMetric(float64((processCPU()-start).Nanoseconds())/float64(n), "cpu-ns/event")
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/event")
 			})
 		}

@@ -57,7 +57,7 @@ const (
 	pragmaNoCheckpoint = "_pragma=wal_autocheckpoint(0)"
 	// After a checkpoint a write-ahead log that a long reader let grow is cut
 	// back to this many bytes.
-	pragmaLogLimit = "_pragma=journal_size_limit(67108864)"
+	pragmaLogLimit = "_pragma=journal_size_limit(50331648)"
 )
 
 // writerURI waits for locks in this package (see busyPolicy), not in SQLite.

@@ -147,6 +147,7 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	s.writer = newWriter(guarded{c, s.SameFile}, s.options.policy(), s.options.Now)
+	s.writer.ownsLog = true
 	return s.writer.useWAL(ctx)
 }
 

@@ -17,8 +17,7 @@ type txn struct {
 	at    time.Time // operation time, whole milliseconds, UTC
 	now   string    // the same in the database's form
 
-	began   time.Time // not after the operation time was read
-	changes int64     // rows changed
+	began time.Time // not after the operation time was read
 }
 
 const clockSQL = `SELECT strftime('%Y-%m-%dT%H:%M:%f000Z', 'now')`
@@ -59,9 +58,7 @@ func (t *txn) changed(ctx context.Context, query string, args ...any) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	n, err := r.RowsAffected()
-	t.changes += n
-	return n, err
+	return r.RowsAffected()
 }
 
 // query runs a statement that returns rows.

@@ -11,7 +11,9 @@ type writer struct {
 	*pinned
 	policy busyPolicy
 	clock  func() time.Time // nil: the database's
-	dirty  int64            // written since the last checkpoint, roughly in rows
+	// ownsLog: SQLite does not checkpoint on this connection, the writer does.
+	ownsLog bool
+	longLog int // frames from which the log is restarted; see restartLog
 }
 
 func newWriter(c driver.Connector, p busyPolicy, clock func() time.Time) *writer {
@@ -33,7 +35,7 @@ func (w *writer) write(ctx context.Context, op string, fn func(context.Context, 
 	wait := w.policy.begin()
 	for {
 		held, err := w.try(ctx, op, wait, fn)
-		if err == nil {
+		if err == nil && w.ownsLog {
 			w.checkpoint(ctx)
 		}
 		if FaultOf(err) != FaultBusy {
@@ -70,36 +72,7 @@ func (w *writer) try(ctx context.Context, op string, wait *busyWait, fn func(con
 		w.rollback(ctx, err)
 		return 0, err
 	}
-	w.dirty += t.changes + commitRows
 	return time.Since(began), nil
-}
-
-// A checkpoint is due when about as much has been written as fills SQLite's own
-// measure, 1,000 pages. A commit costs as much as a few rows.
-const (
-	checkpointRows = 5000
-	commitRows     = 20
-)
-
-const checkpointSQL = `PRAGMA wal_checkpoint(PASSIVE)`
-
-// checkpoint copies the write-ahead log into the database when that is due. It
-// holds up no other writer, but it has to be done before this one writes on: only
-// a log that was copied to its end is begun anew, and else grows. What keeps it from being done,
-// a reader, a full disk, does no harm for now, and writes will meet what lasts.
-func (w *writer) checkpoint(ctx context.Context) {
-	if w.dirty < checkpointRows {
-		return
-	}
-	w.dirty = 0
-	s, err := w.stmt(ctx, checkpointSQL)
-	if err == nil {
-		var busy, frames, copied int64
-		err = s.QueryRowContext(context.WithoutCancel(ctx)).Scan(&busy, &frames, &copied)
-	}
-	if err != nil && FaultOf(err) != FaultBusy {
-		w.drop()
-	}
 }
 
 const (
