@@ -250,7 +250,7 @@ func TestPermissionsInPagesAreThoseThatTheRelayUses(t *testing.T) {
 			t.Errorf("security.md does not list the permission to publish to %s", subject)
 		}
 	}
-	for _, m := range regexp.MustCompile("\\$JS\\.API\\.[A-Z.]+[A-Z]").FindAllString(page, -1) {
+	for _, m := range regexp.MustCompile(`\$JS\.API\.[A-Z.]+[A-Z]`).FindAllString(page, -1) {
 		if !asked[m] {
 			t.Errorf("security.md names %s, which the relay does not use", m)
 		}

@@ -46,7 +46,7 @@ func TestNetworkTroubleLosesNothing(t *testing.T) {
 			producers := s.produce(1, 600, 5*time.Millisecond)
 			s.waitDeliveredAtLeast(50)
 			s.faults.Record("network: " + name)
-			mend := func() {}
+			var mend func()
 			if trouble.Type == "" {
 				proxy.Cut()
 				mend = proxy.Mend
