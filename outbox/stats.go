@@ -26,7 +26,7 @@ type Stats struct {
 	Orphans                                  int64         // -1: not counted
 	OldestPending                            time.Time     // enqueued_at of the oldest pending row; zero: none
 	NextDue                                  time.Time     // earliest available_at of a pending row, past or future; zero: none
-	Streams                                  []StreamStats // by name
+	Streams                                  []StreamStats // by name; of each state the 10,000 streams with the most rows
 	QuarantineByCode                         map[string]int64
 }
 
@@ -188,6 +188,7 @@ func (c *counter) time(query string) (time.Time, error) {
 
 const (
 	streamsSQL = `SELECT CAST(coalesce(e.stream, '') AS TEXT), count(*), CAST(min(e.enqueued_at) AS TEXT)`
+	largestSQL = ` GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 10000` // no more are kept, whatever producers use as names
 	eventsSQL  = `LEFT JOIN dovecote_events e NOT INDEXED ON e.row_id = d.event_row_id`
 )
 
@@ -217,7 +218,7 @@ func (c *counter) streams() error {
 				s.Quarantined = n
 			}
 			return nil
-		}, streamsSQL+c.from(state, eventsSQL)+` GROUP BY 1`)
+		}, streamsSQL+c.from(state, eventsSQL)+largestSQL)
 		if err != nil {
 			return err
 		}

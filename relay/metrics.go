@@ -178,7 +178,12 @@ func (c *rowCollector) set(s *outbox.Stats, now time.Time) {
 			cmp.Compare(a.Stream, b.Stream))
 	})
 	var out []streamRows
-	rest := streamRows{label: otherStream, oldest: -1}
+	rest := streamRows{label: otherStream, oldest: -1, pending: s.Pending, claimed: s.Claimed, quarantined: s.Quarantined}
+	for _, st := range streams {
+		rest.pending = max(rest.pending-st.Pending, 0) // what is left has no line of its own in s
+		rest.claimed = max(rest.claimed-st.Claimed, 0)
+		rest.quarantined = max(rest.quarantined-st.Quarantined, 0)
+	}
 	for _, st := range streams {
 		r := &rest
 		if len(out) < maxStreams && st.Stream != otherStream {

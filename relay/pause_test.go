@@ -164,7 +164,10 @@ func TestPauseEndsWhenItsRowsAreGone(t *testing.T) {
 	run(t, quick, func(t *testing.T, r *rig) {
 		r.broker.blocking(CodeNoStream, func(string) bool { return true })
 		row := r.enqueue(t, "orders", 1)
-		eventually(t, time.Second, "paused", func() bool { return r.relay.Snapshot().Routes[0].Paused })
+		eventually(t, time.Second, "paused", func() bool {
+			routes := r.relay.Snapshot().Routes // none before the loop's first step
+			return len(routes) > 0 && routes[0].Paused
+		})
 		eventually(t, time.Minute, "quarantined by a person", func() bool {
 			res, err := r.store.AllTenants().QuarantinePending(t.Context(), row, "not wanted")
 			return err == nil && res[0].Err == nil
