@@ -250,6 +250,9 @@ func (l *loop) takeResults(now time.Time) {
 // takeSettings applies a reload.
 func (l *loop) takeSettings() {
 	if s := l.r.takeReload(); s != nil {
+		if s.Routes == nil {
+			s.Routes = l.o.Routes
+		}
 		l.o.apply(*s)
 		l.breaker.cadence = newCadence(l.o.Backoff)
 		l.pauses = newPauses()

@@ -22,7 +22,6 @@ import "time"
 const (
 	maxPausedSubjects = 16
 	putOffRate        = 2000                   // rows a second, all pauses together
-	putOffGroup       = 100 * time.Millisecond // rows within it are due together
 	probeHead         = 250 * time.Millisecond // from a probe to the rows behind it
 	pauseExpiry       = time.Minute            // a pause that no row needs any more ends
 )
@@ -137,7 +136,7 @@ func (l *loop) blocked(e *entry, res Result, now time.Time) {
 func (p *pause) schedule(now time.Time) {
 	p.probing, p.planned = false, false
 	p.probeAt = now.Add(p.cadence.next())
-	p.slot = p.probeAt.Add(probeHead + putOffGroup)
+	p.slot = p.probeAt.Add(probeHead + dueGroup)
 }
 
 // putOff retries e behind the next probe of p.
@@ -155,10 +154,10 @@ func (p *pause) nextSlot(now time.Time, sharers int) time.Time {
 		p.planned = true
 		return p.probeAt
 	}
-	if soonest := now.Add(probeHead + putOffGroup); p.slot.Before(soonest) {
+	if soonest := now.Add(probeHead + dueGroup); p.slot.Before(soonest) {
 		p.slot = soonest
 	}
-	at := p.slot.Add(-(p.slot.Sub(p.probeAt) % putOffGroup))
+	at := p.slot.Add(-(p.slot.Sub(p.probeAt) % dueGroup))
 	p.slot = p.slot.Add(time.Duration(max(sharers, 1)) * time.Second / putOffRate)
 	return at
 }

@@ -76,7 +76,7 @@ const (
 
 // Settings are what a running relay can change. Zero values get the defaults.
 type Settings struct {
-	Routes        *Routes
+	Routes        *Routes // nil: the present ones
 	Batch         int
 	InFlight      int
 	InFlightBytes int64
@@ -203,12 +203,10 @@ func (o *Options) check() error {
 // go on (file replaced, damaged database). Call it once.
 func (r *Relay) Run(ctx context.Context) error { return newLoop(r).run(ctx) }
 
-// Reload replaces the settings between two turns. Safe from any goroutine.
+// Reload replaces the settings between two turns; the last of several counts.
+// Safe from any goroutine.
 func (r *Relay) Reload(s Settings) {
 	s = s.withDefaults()
-	if s.Routes == nil {
-		s.Routes = r.o.Routes
-	}
 	r.prune.Store(&s.Retention)
 	r.mu.Lock()
 	r.reload = &s

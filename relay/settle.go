@@ -90,9 +90,22 @@ func (l *loop) failed(e *entry, res Result, now time.Time) {
 func (l *loop) retry(e *entry, code Code, detail string, delay time.Duration, now time.Time) {
 	l.win.decide(e, outbox.Settlement{
 		Action:  outbox.Retry,
-		Delay:   delay,
+		Delay:   grouped(now.Sub(l.r.base), delay),
 		Failure: outbox.Failure{Code: string(code), Detail: detail},
 	}, now)
+}
+
+// dueGroup is the grid of due times: rows within it come due together, and
+// cost one turn instead of one each.
+const dueGroup = 100 * time.Millisecond
+
+// grouped lengthens the delay of a row that is put back at the time at, so that it
+// ends on the grid. Short delays stay as they are.
+func grouped(at, delay time.Duration) time.Duration {
+	if delay < 10*dueGroup {
+		return delay
+	}
+	return wholeMillis(delay + dueGroup - 1 - (at+delay-1)%dueGroup)
 }
 
 // release gives e back: it is known not to have left.

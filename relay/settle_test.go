@@ -161,3 +161,34 @@ func TestUnroutedRows(t *testing.T) {
 		})
 	})
 }
+
+func TestRetriesComeDueInGroups(t *testing.T) {
+	for _, tc := range []struct{ at, delay, want time.Duration }{
+		{0, 500 * time.Millisecond, 500 * time.Millisecond},
+		{30 * time.Millisecond, time.Second, 1070 * time.Millisecond},
+		{100 * time.Millisecond, 2 * time.Second, 2 * time.Second},
+		{100*time.Millisecond + 1, 2 * time.Second, 2100 * time.Millisecond},
+		{7 * time.Hour, maxDelay, maxDelay},
+		{7*time.Hour + 1, maxDelay, maxDelay},
+	} {
+		if got := grouped(tc.at, tc.delay); got != tc.want {
+			t.Errorf("put back at %v for %v: delayed by %v, want %v", tc.at, tc.delay, got, tc.want)
+		}
+	}
+	run(t, func(o *Options) {
+		o.MaxAttempts, o.Backoff = 0, Backoff{Initial: 10 * time.Second, Max: 10 * time.Second, Multiplier: 1, Jitter: 0.5}
+	}, func(t *testing.T, r *rig) {
+		r.broker.set(func(b *fakeBroker) {
+			b.behave = func(*Message) answer { return answered(Failed, CodePublishTimeout) }
+		})
+		const rows = 1000
+		r.enqueue(t, "orders", rows)
+		time.Sleep(20 * time.Second)
+		before, _ := r.seam.counts()
+		time.Sleep(20 * time.Second)
+		// A claim and a settlement for each group, or a little more.
+		if after, _ := r.seam.counts(); after-before > 3*200 {
+			t.Errorf("%d turns for %d retries", after-before, 2*rows)
+		}
+	})
+}
