@@ -11,6 +11,7 @@ package harness
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,9 +49,20 @@ func Main(m *testing.M) {
 		}
 		return
 	}
+	waitTogether()
 	code := m.Run()
 	os.RemoveAll(buildDir)
 	os.Exit(code)
+}
+
+// waitTogether lets more tests run at a time than there are processors, unless
+// the command line says how many: they mostly wait for other processes.
+func waitTogether() {
+	flag.Parse()
+	parallel := flag.Lookup("test.parallel")
+	if parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set(parallel.Name, "6") // a number it takes
+	}
 }
 
 // roleArgs is the environment that makes the test binary play role.
