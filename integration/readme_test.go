@@ -45,6 +45,37 @@ func TestReadmeShowsTheProgramThatRuns(t *testing.T) {
 	}
 }
 
+func TestPagesLinkToFilesThatExist(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	for _, page := range []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "SECURITY.md"} {
+		text, err := os.ReadFile("../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat("../" + m[1]); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+func TestArchitectureNamesEveryDependency(t *testing.T) {
+	text, err := os.ReadFile("../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(mod), -1) {
+		if name := strings.TrimPrefix(m[1], "github.com/"); !strings.Contains(string(text), name) {
+			t.Errorf("ARCHITECTURE.md does not say what %s is for", name)
+		}
+	}
+}
+
 func TestReadmeNamesTheModulesOfOutbox(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./outbox")
 	cmd.Dir = ".."
@@ -89,6 +120,8 @@ func TestReadmeFirstUse(t *testing.T) {
 	}
 
 	db.WaitDelivered(len(ids), harness.Patience)
+	harness.MustRun(t, "status", "--db", path)
+	harness.MustRun(t, "show", "1", "--db", path)
 	relay.Stop()
 	if orders := db.Int("SELECT count(*) FROM orders"); orders != len(ids) {
 		t.Errorf("%d orders, want %d", orders, len(ids))
