@@ -22,4 +22,9 @@
 // through [Handle.Exchange], or [Handle.Claim] and [Handle.Settle]. Every
 // change after a claim is fenced by row and by the claim's 16-byte [Token].
 // All lifecycle times come from the database's clock, never the worker's.
+//
+// Enqueue and its kin take the transaction of any SQLite driver. Open uses
+// modernc.org/sqlite. Do not open one file with two drivers in one process: POSIX
+// locks belong to the process, and the one driver's closing of the file drops the
+// other's. Separate processes may use what they like.
 package outbox

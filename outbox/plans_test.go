@@ -74,6 +74,34 @@ func TestPlansStayBounded(t *testing.T) {
 	}
 }
 
+// falseStatistics make indexes and tables look better or worse than they are.
+var falseStatistics = map[string]string{
+	"an index finds one row":      "10000000 1 1 1 1",
+	"an index finds every row":    "10000000 10000000 10000000 10000000 10000000",
+	"the tables are empty":        "0 0 0 0 0",
+	"the tables have one row":     "1 1 1 1 1",
+	"a row is as large as a disk": "1000 10 10 10 10 sz=1000000000",
+}
+
+func TestPlansStayBoundedWithFalseStatistics(t *testing.T) {
+	for _, indexing := range []string{"ours", "none of ours"} {
+		for name, stat := range falseStatistics {
+			t.Run(indexing+", "+name, func(t *testing.T) {
+				s := open(t, Options{})
+				if indexing != "ours" {
+					foreignIndexes(t, s)
+				}
+				addRows(t, s, Delivered, 50)
+				addRows(t, s, Pending, 5)
+				execWriter(t, s, `ANALYZE`)
+				execWriter(t, s, `UPDATE sqlite_stat1 SET stat = ?`, stat)
+				s.Close()
+				checkPlans(t, reopen(t, s.path, Options{}), name) // a new connection reads them
+			})
+		}
+	}
+}
+
 func execWriter(tb testing.TB, s *Store, query string, args ...any) {
 	tb.Helper()
 	_, err := s.write(context.Background(), "test", func(ctx context.Context, t *txn) error {

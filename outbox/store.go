@@ -220,11 +220,14 @@ type guarded struct {
 // Connect opens a connection and then looks whether it can be to the right file.
 func (g guarded) Connect(ctx context.Context) (driver.Conn, error) {
 	c, err := g.Connector.Connect(ctx)
-	if err != nil {
+	moved := g.same()
+	switch {
+	case err != nil && moved != nil:
+		return nil, fmt.Errorf("%w: %w", moved, err)
+	case err != nil:
 		return nil, err
-	}
-	if err := g.same(); err != nil {
-		return nil, errors.Join(err, c.Close())
+	case moved != nil:
+		return nil, errors.Join(moved, c.Close())
 	}
 	return c, nil
 }
