@@ -26,6 +26,9 @@ const (
 	pruneBytes = 4 << 20
 	// Deliveries looked at in one read.
 	pruneScan = 20_000
+	// A transaction ends early when it has held the writer slot this long, so
+	// that a slow machine makes it shorter and not its neighbours wait.
+	pruneHold = 8 * time.Millisecond
 	// The shortest pause between two transactions.
 	prunePause = 2 * time.Millisecond
 )
@@ -162,7 +165,8 @@ func (p *prune) remove(ctx context.Context, old []oldRow) error {
 			bytes += old[n].bytes
 			n++
 		}
-		if err := p.batch(ctx, old[:n]); err != nil {
+		n, err := p.batch(ctx, old[:n])
+		if err != nil {
 			return err
 		}
 		old = old[n:]
@@ -170,19 +174,21 @@ func (p *prune) remove(ctx context.Context, old []oldRow) error {
 	return nil
 }
 
-// batch removes rows in one transaction, or counts them.
-func (p *prune) batch(ctx context.Context, old []oldRow) error {
+// batch removes rows in one transaction, or counts them. It returns how many it
+// came to.
+func (p *prune) batch(ctx context.Context, old []oldRow) (int, error) {
 	if p.request.DryRun {
 		p.count(old)
-		return nil
+		return len(old), nil
 	}
 	var gone []oldRow
+	var done int
 	held, err := p.handle.store.write(ctx, "prune", func(ctx context.Context, t *txn) (err error) {
-		gone, err = p.delete(ctx, t, old)
+		gone, done, err = p.delete(ctx, t, old)
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	p.count(gone)
 	if p.request.Progress != nil {
@@ -192,9 +198,9 @@ func (p *prune) batch(ctx context.Context, old []oldRow) error {
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return done, ctx.Err()
 	case <-pause.C:
-		return nil
+		return done, nil
 	}
 }
 
@@ -217,26 +223,29 @@ DELETE FROM dovecote_deliveries AS d WHERE d.event_row_id = ?3 AND ` + oldPredic
 )
 
 // delete removes those of the rows that are still old enough, each delivery
-// before its event.
-func (p *prune) delete(ctx context.Context, t *txn, old []oldRow) ([]oldRow, error) {
+// before its event, until its time is up. It returns what is gone, and how many of
+// the rows it came to.
+func (p *prune) delete(ctx context.Context, t *txn, old []oldRow) (gone []oldRow, done int, err error) {
 	scope, tenant := p.handle.scope("d.tenant_id")
 	query := fmt.Sprintf(deleteDeliverySQL, scope)
-	var gone []oldRow
+	began := time.Now()
 	for _, r := range old {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		n, err := t.changed(ctx, query, append([]any{p.delivered, p.quarantined, r.row}, tenant...)...)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		if n == 0 {
-			continue
+		if n > 0 {
+			if _, err := t.exec(ctx, deleteEventSQL, r.row); err != nil {
+				return nil, 0, err
+			}
+			gone = append(gone, r)
 		}
-		if _, err := t.exec(ctx, deleteEventSQL, r.row); err != nil {
-			return nil, err
+		if done++; time.Since(began) >= pruneHold {
+			break
 		}
-		gone = append(gone, r)
 	}
-	return gone, nil
+	return gone, done, nil
 }
