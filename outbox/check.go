@@ -121,15 +121,12 @@ const checkChunk = 1000
 
 // events checks every event with its delivery.
 func (c *checker) events(ctx context.Context) error {
-	scope, tenant := c.handle.scope("e.tenant_id")
-	query := fmt.Sprintf(pageSQL, scope)
 	cursor, more := int64(minRow), true
 	for more && !c.full() {
 		more = false
 		err := c.handle.store.read(ctx, "check rows", func(ctx context.Context, t *txn) error {
 			c.far = formatTime(t.at.Add(maxLease))
-			args := append(append([]any{cursor, int64(maxRow)}, tenant...), checkChunk)
-			return eachEntry(ctx, t.conn, query, args, func(r *entryColumns) bool {
+			return c.handle.eachOfPage(ctx, t, cursor, maxRow, checkChunk, func(r *entryColumns) bool {
 				cursor, more = r.row, true
 				c.row(r)
 				return !c.full()

@@ -90,10 +90,15 @@ const canonicalSQL = `coalesce(d.attempts = 0 AND d.claim_token IS NULL AND d.cl
 	AND d.last_failure_code IS NULL AND d.last_failure_detail IS NULL
 	AND d.quarantined_at IS NULL AND d.quarantine_reason IS NULL AND d.available_at = e.enqueued_at, 0)`
 
-const importedSQL = `
-SELECT e.row_id, d.event_row_id, d.state, d.delivered_at, ` + canonicalSQL + `, ` + eventColumnsSQL + `
-FROM dovecote_events e LEFT JOIN dovecote_deliveries d ON d.event_row_id = e.row_id
-WHERE `
+// importedSQL is no join: each of its tables is found by a unique key, whatever
+// the statistics say.
+const (
+	importedSQL = `
+SELECT e.row_id, (SELECT d.event_row_id` + itsDeliverySQL + `, (SELECT d.state` + itsDeliverySQL + `, (SELECT d.delivered_at` + itsDeliverySQL + `,
+	(SELECT ` + canonicalSQL + itsDeliverySQL + `, ` + eventColumnsSQL + `
+FROM dovecote_events e WHERE `
+	itsDeliverySQL = ` FROM dovecote_deliveries d WHERE d.event_row_id = e.row_id)`
+)
 
 // importRow receives one row of importedSQL.
 type importRow struct {
@@ -101,7 +106,7 @@ type importRow struct {
 	delivery    sql.NullInt64
 	state       sql.NullString
 	deliveredAt any
-	canonical   int64
+	canonical   sql.NullInt64
 	event       eventColumns
 }
 
@@ -109,9 +114,9 @@ type importRow struct {
 // one, would have left it.
 func (r *importRow) is(at time.Time) bool {
 	if at.IsZero() {
-		return r.canonical == 1 && State(r.state.String) == Pending && r.deliveredAt == nil
+		return r.canonical.Int64 == 1 && State(r.state.String) == Pending && r.deliveredAt == nil
 	}
-	return r.canonical == 1 && State(r.state.String) == Delivered && sameInstant(r.deliveredAt, at)
+	return r.canonical.Int64 == 1 && State(r.state.String) == Delivered && sameInstant(r.deliveredAt, at)
 }
 
 // sameInstant compares a stored time, as any driver scans it, with at.
@@ -180,7 +185,7 @@ func imported(ctx context.Context, tx *sql.Tx, e *ImportEvent) (ImportOutcome, i
 const finalizeSQL = `
 UPDATE dovecote_deliveries AS d SET state = 'delivered', delivered_at = ?
 WHERE d.event_row_id = ? AND d.tenant_id = ? AND d.state = 'pending' AND d.delivered_at IS NULL
-	AND EXISTS (SELECT 1 FROM dovecote_events e WHERE e.row_id = d.event_row_id AND ` + canonicalSQL + `)`
+	AND (SELECT ` + canonicalSQL + ` FROM dovecote_events e WHERE e.row_id = d.event_row_id)`
 
 // Finalize marks a still canonical pending row (never claimed, no failure, due
 // when enqueued) delivered at the given time, which an older outbox vouches for, in

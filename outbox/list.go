@@ -18,27 +18,18 @@ type Filter struct {
 }
 
 const (
-	listColumnsSQL = `SELECT ` + entryColumnsSQL
-	listRowsSQL    = `SELECT d.event_row_id`
-	// From events, orphans among them, when no column of deliveries is asked
-	// for; else from deliveries, which are far smaller.
-	fromEventsSQL     = ` FROM dovecote_events e LEFT JOIN dovecote_deliveries d ON d.event_row_id = e.row_id WHERE e.row_id > ?`
-	fromDeliveriesSQL = ` FROM dovecote_deliveries d CROSS JOIN dovecote_events e ON e.row_id = d.event_row_id WHERE d.event_row_id > ?`
+	// From events, orphans among them, where no column of deliveries is asked for;
+	// else from deliveries, which are far smaller, each event being looked up.
+	fromEventsSQL     = `SELECT e.row_id FROM dovecote_events e WHERE e.row_id > ?`
+	fromDeliveriesSQL = `SELECT d.event_row_id FROM dovecote_deliveries d WHERE d.event_row_id > ?`
+	ofEventSQL        = ` AND (SELECT e.%s FROM dovecote_events e WHERE e.row_id = d.event_row_id) = ?`
 	filterCodeSQL     = ` AND CASE d.state WHEN 'quarantined' THEN ` + quarantineCodeSQL + ` ELSE d.last_failure_code END = ?`
 )
 
-// query is the filter as SQL, with the handle's tenant, in row id order up to a
-// limit that is its last argument.
-func (f Filter) query(h *Handle, columns string) (string, []any) {
+// query is the filter as SQL that finds row ids, in their order, up to a limit
+// that is its last argument. With deliveries, rows without one are left out.
+func (f Filter) query(h *Handle, deliveries bool) (string, []any) {
 	var q strings.Builder
-	q.WriteString(columns)
-	order := " ORDER BY d.event_row_id LIMIT ?"
-	if f.State == "" && f.Code == "" && columns == listColumnsSQL {
-		q.WriteString(fromEventsSQL)
-		order = " ORDER BY e.row_id LIMIT ?"
-	} else {
-		q.WriteString(fromDeliveriesSQL)
-	}
 	args := []any{f.After}
 	and := func(predicate, value string) {
 		if value != "" {
@@ -46,14 +37,23 @@ func (f Filter) query(h *Handle, columns string) (string, []any) {
 			args = append(args, value)
 		}
 	}
-	and(" AND d.state = ?", string(f.State))
+	if f.State == "" && f.Code == "" && !deliveries {
+		q.WriteString(fromEventsSQL)
+		and(` AND e.stream = ?`, f.Stream)
+		and(` AND e.tenant_id = ?`, f.Tenant)
+		and(` AND e.tenant_id = ?`, h.tenant)
+		return q.String() + ` ORDER BY e.row_id LIMIT ?`, args
+	}
+	q.WriteString(fromDeliveriesSQL)
+	if f.State != "" {
+		// In the text, for an index of this state to be found.
+		fmt.Fprintf(&q, ` AND d.state = '%s'`, f.State)
+	}
 	and(filterCodeSQL, f.Code)
-	and(" AND e.stream = ?", f.Stream)
-	and(" AND e.tenant_id = ?", f.Tenant)
-	scope, tenant := h.scope("e.tenant_id")
-	q.WriteString(scope)
-	q.WriteString(order)
-	return q.String(), append(args, tenant...)
+	and(fmt.Sprintf(ofEventSQL, "stream"), f.Stream)
+	and(fmt.Sprintf(ofEventSQL, "tenant_id"), f.Tenant)
+	and(fmt.Sprintf(ofEventSQL, "tenant_id"), h.tenant)
+	return q.String() + ` ORDER BY d.event_row_id LIMIT ?`, args
 }
 
 func (f Filter) check() error {
@@ -76,13 +76,16 @@ func (h *Handle) List(ctx context.Context, f Filter, limit int) ([]Entry, error)
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	query, args := f.query(h, listColumnsSQL)
-	var list []Entry
-	err := h.store.read(ctx, "list", func(ctx context.Context, t *txn) (err error) {
-		list, err = readEntries(ctx, t.conn, query, append(args, limit), 0)
-		return err
+	query, args := f.query(h, false)
+	var list entryPage
+	err := h.store.read(ctx, "list", func(ctx context.Context, t *txn) error {
+		rows, err := readRows(ctx, t.conn, query, append(args, limit)...)
+		if err != nil {
+			return err
+		}
+		return eachEntry(ctx, t.conn, rows, list.add)
 	})
-	return list, err
+	return list.entries, err
 }
 
 // SelectRows returns the ids of up to limit (1..1000) rows with an event and a
@@ -95,7 +98,7 @@ func (h *Handle) SelectRows(ctx context.Context, f Filter, limit int) ([]int64, 
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	query, args := f.query(h, listRowsSQL)
+	query, args := f.query(h, true)
 	var list []int64
 	err := h.store.read(ctx, "select rows", func(ctx context.Context, t *txn) (err error) {
 		list, err = readRows(ctx, t.conn, query, append(args, limit)...)

@@ -31,7 +31,7 @@ const OperatorCode = "operator"
 // Columns that the new state must not have are cleared whatever they hold, and
 // others are not touched, so that a row which somebody spoiled can be moved too.
 const requeuePartSQL = `
-UPDATE dovecote_deliveries NOT INDEXED SET state = 'pending', available_at = ?1, attempts = 0,
+UPDATE dovecote_deliveries SET state = 'pending', available_at = ?1, attempts = 0,
 	quarantined_at = NULL, quarantine_reason = NULL, delivered_at = NULL, ` + clearClaimSQL
 
 const ofQuarantinedSQL = `
@@ -52,7 +52,7 @@ func (h *Handle) Requeue(ctx context.Context, rows []int64) ([]RowResult, error)
 }
 
 var dismissSQL = []tenantSQL{byTenant(3, `
-UPDATE dovecote_deliveries NOT INDEXED SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?3,
+UPDATE dovecote_deliveries SET state = 'quarantined', quarantined_at = ?1, quarantine_reason = ?3,
 	delivered_at = NULL, `+clearClaimSQL+`
 WHERE event_row_id = ?2 AND state = 'pending'`)}
 

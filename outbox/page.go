@@ -3,7 +3,9 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -78,14 +80,17 @@ func checkPageLimit(n int) error {
 	return nil
 }
 
-// entryColumnsSQL selects what entryColumns receives, of events e and deliveries d.
-const entryColumnsSQL = `e.row_id, d.event_row_id, ` + deliveryColumnsSQL + `, ` + eventColumnsSQL
-
+// pageSQL reads a page at once, and pageRowsSQL finds its rows, each to be read by
+// its row id: statistics of tables that were nearly empty once can make SQLite go
+// through the whole of a table for every row of a join.
 const (
 	pageSQL = `SELECT ` + entryColumnsSQL + `
 FROM dovecote_events e LEFT JOIN dovecote_deliveries d ON d.event_row_id = e.row_id
 WHERE e.row_id > ? AND e.row_id <= ?%s ORDER BY e.row_id LIMIT ?`
-	maxRow = 1<<63 - 1
+	pageRowsSQL = `SELECT e.row_id FROM dovecote_events e WHERE e.row_id > ? AND e.row_id <= ?%s ORDER BY e.row_id LIMIT ?`
+	// entryColumnsSQL selects what entryColumns receives.
+	entryColumnsSQL = `e.row_id, d.event_row_id, ` + deliveryColumnsSQL + `, ` + eventColumnsSQL
+	maxRow          = 1<<63 - 1
 )
 
 // Page returns up to limit (1..1000) events with row id > after, any state, in
@@ -104,7 +109,7 @@ func (h *Handle) Page(ctx context.Context, after int64, limit int) ([]Entry, err
 	}
 	var page []Entry
 	err := h.store.read(ctx, "page", func(ctx context.Context, t *txn) (err error) {
-		page, err = h.readPage(ctx, t.conn, after, maxRow, limit, 0)
+		page, err = h.readPage(ctx, t, after, maxRow, limit, 0)
 		return err
 	})
 	return page, err
@@ -112,46 +117,43 @@ func (h *Handle) Page(ctx context.Context, after int64, limit int) ([]Entry, err
 
 // readPage reads entries in (after, upper], fewer than limit when their data
 // exceeds maxBytes (0: no bound). The first entry always fits.
-func (h *Handle) readPage(ctx context.Context, q querier, after, upper int64, limit, maxBytes int) ([]Entry, error) {
+func (h *Handle) readPage(ctx context.Context, t *txn, after, upper int64, limit, maxBytes int) ([]Entry, error) {
+	p := entryPage{maxBytes: maxBytes}
+	err := h.eachOfPage(ctx, t, after, upper, limit, p.add)
+	return p.entries, err
+}
+
+// entryPage collects entries until their data has reached maxBytes (0: no bound).
+type entryPage struct {
+	entries         []Entry
+	bytes, maxBytes int
+}
+
+func (p *entryPage) add(c *entryColumns) bool {
+	e := c.decode()
+	p.entries = append(p.entries, e)
+	p.bytes += len(e.Event.Data.bytes)
+	return p.maxBytes == 0 || p.bytes < p.maxBytes
+}
+
+// eachOfPage calls see for up to limit rows in (after, upper], until it returns
+// false. The columns are only good until then.
+func (h *Handle) eachOfPage(ctx context.Context, t *txn, after, upper int64, limit int, see func(*entryColumns) bool) error {
 	scope, tenant := h.scope("e.tenant_id")
 	args := append(append([]any{after, upper}, tenant...), limit)
-	return readEntries(ctx, q, fmt.Sprintf(pageSQL, scope), args, maxBytes)
-}
-
-// Get returns one row, or ErrNotFound.
-func (h *Handle) Get(ctx context.Context, row int64) (Entry, error) {
-	var page []Entry
-	err := h.store.read(ctx, "get", func(ctx context.Context, t *txn) (err error) {
-		page, err = h.readPage(ctx, t.conn, row-1, row, 1, 0)
+	query := fmt.Sprintf(pageSQL, scope)
+	steps, err := t.plan(ctx, query)
+	if err != nil {
 		return err
-	})
-	switch {
-	case err != nil:
-		return Entry{}, err
-	case len(page) == 0:
-		return Entry{}, fmt.Errorf("row %d: %w", row, ErrNotFound)
 	}
-	return page[0], nil
-}
-
-// readEntries reads entries until query is at its end or their data has reached
-// maxBytes (0: no bound).
-func readEntries(ctx context.Context, q querier, query string, args []any, maxBytes int) ([]Entry, error) {
-	var entries []Entry
-	bytes := 0
-	err := eachEntry(ctx, q, query, args, func(c *entryColumns) bool {
-		e := c.decode()
-		entries = append(entries, e)
-		bytes += len(e.Event.Data.bytes)
-		return maxBytes == 0 || bytes < maxBytes
-	})
-	return entries, err
-}
-
-// eachEntry calls see for one row of query after the other, until it returns
-// false. The row is only good until then.
-func eachEntry(ctx context.Context, q querier, query string, args []any, see func(*entryColumns) bool) error {
-	rows, err := q.QueryContext(ctx, query, args...)
+	if slices.ContainsFunc(steps, func(step string) bool { return strings.HasPrefix(step, "SCAN") }) {
+		rows, err := readRows(ctx, t.conn, fmt.Sprintf(pageRowsSQL, scope), args...)
+		if err != nil {
+			return err
+		}
+		return eachEntry(ctx, t.conn, rows, see)
+	}
+	rows, err := t.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -167,6 +169,58 @@ func eachEntry(ctx context.Context, q querier, query string, args []any, see fun
 		}
 	}
 	return rows.Err()
+}
+
+// Get returns one row, or ErrNotFound.
+func (h *Handle) Get(ctx context.Context, row int64) (Entry, error) {
+	var page []Entry
+	err := h.store.read(ctx, "get", func(ctx context.Context, t *txn) (err error) {
+		page, err = h.readPage(ctx, t, row-1, row, 1, 0)
+		return err
+	})
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case len(page) == 0:
+		return Entry{}, fmt.Errorf("row %d: %w", row, ErrNotFound)
+	}
+	return page[0], nil
+}
+
+// entrySQL reads the event of row ?1, with its delivery. In parts that have one
+// table each, the plan is fixed.
+const entrySQL = `
+WITH e AS MATERIALIZED (SELECT * FROM dovecote_events WHERE row_id = ?1),
+	d AS MATERIALIZED (SELECT * FROM dovecote_deliveries WHERE event_row_id = ?1)
+SELECT ` + entryColumnsSQL + ` FROM e LEFT JOIN d`
+
+// eachEntry calls see for one row after the other, until it returns false. The
+// columns are only good until then. A row without an event is left out.
+func eachEntry(ctx context.Context, conn *sql.Conn, rows []int64, see func(*entryColumns) bool) error {
+	stmt, err := conn.PrepareContext(ctx, entrySQL)
+	if err != nil {
+		return err
+	}
+	defer stmt.Close()
+	var c entryColumns
+	dest := c.dest()
+	for _, row := range rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Without a context that can end, the driver starts no goroutine to watch it.
+		err := stmt.QueryRowContext(context.WithoutCancel(ctx), row).Scan(dest...)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !see(&c) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // entryColumns receives one row of a page, in whatever form it is stored.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,7 +25,7 @@ const (
 	// A transaction ends early once it has events with this much data: each
 	// page of it has to be given back.
 	pruneBytes = 4 << 20
-	// Deliveries looked at in one read.
+	// Deliveries looked at in one read, and old ones found by it.
 	pruneScan = 20_000
 	// A transaction ends early when it has held the writer slot this long, so
 	// that a slow machine makes it shorter and not its neighbours wait.
@@ -67,6 +68,7 @@ type prune struct {
 	// Rows that reached their state before these are old enough; "" is before
 	// every stored time.
 	delivered, quarantined string
+	span                   int64 // row ids looked at in one read
 	done                   Pruned
 }
 
@@ -107,6 +109,14 @@ func (p *prune) start(ctx context.Context) (first int64, found bool, err error) 
 			return ""
 		}
 		p.delivered, p.quarantined = before(p.request.Delivered), before(p.request.Quarantined)
+		p.span = pruneScan
+		// Where statistics keep SQLite from going through a range alone, one look
+		// through the whole table costs less than many.
+		if steps, err := t.plan(ctx, fmt.Sprintf(scanSQL, "", pruneScan)); err != nil {
+			return err
+		} else if slices.Contains(steps, "SCAN d") {
+			p.span = maxRow
+		}
 		return t.conn.QueryRowContext(ctx, firstDeliverySQL, minRow).Scan(&first, &found)
 	})
 	return first, found, err
@@ -123,21 +133,21 @@ const timeGlob = `'[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0
 
 const scanSQL = `
 SELECT d.event_row_id, d.state, coalesce((SELECT octet_length(e.data) FROM dovecote_events e WHERE e.row_id = d.event_row_id), 0)
-FROM dovecote_deliveries d NOT INDEXED
+FROM dovecote_deliveries d
 WHERE d.event_row_id BETWEEN ?3 AND ?4 AND ` + oldPredicateSQL + `%s
-ORDER BY d.event_row_id`
+ORDER BY d.event_row_id LIMIT %d`
 
 // scan reads the rows that are old enough among the next ones from the row id
 // from on, and where to go on.
 func (p *prune) scan(ctx context.Context, from int64) (old []oldRow, next int64, found bool, err error) {
 	to := int64(maxRow)
-	if from < maxRow-pruneScan {
-		to = from + pruneScan - 1
+	if from < maxRow-p.span {
+		to = from + p.span - 1
 	}
 	scope, tenant := p.handle.scope("d.tenant_id")
 	args := append([]any{p.delivered, p.quarantined, from, to}, tenant...)
 	err = p.handle.store.read(ctx, "look for old rows", func(ctx context.Context, t *txn) error {
-		rows, err := t.conn.QueryContext(ctx, fmt.Sprintf(scanSQL, scope), args...)
+		rows, err := t.conn.QueryContext(ctx, fmt.Sprintf(scanSQL, scope, pruneScan), args...)
 		if err != nil {
 			return err
 		}
@@ -151,6 +161,9 @@ func (p *prune) scan(ctx context.Context, from int64) (old []oldRow, next int64,
 		}
 		if err := rows.Err(); err != nil {
 			return err
+		}
+		if len(old) == pruneScan {
+			to = old[len(old)-1].row
 		}
 		return t.conn.QueryRowContext(ctx, firstDeliverySQL, to).Scan(&next, &found)
 	})

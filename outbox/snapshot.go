@@ -159,7 +159,7 @@ func (s *Snapshot) Next(ctx context.Context) ([]Entry, error) {
 	both, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	page, err := s.handle.readPage(both, s.conn, s.cursor, s.upper, s.options.PageSize, snapshotPageBytes)
+	page, err := s.handle.readPage(both, &txn{conn: s.conn}, s.cursor, s.upper, s.options.PageSize, snapshotPageBytes)
 	switch {
 	case err != nil && s.ctx.Err() != nil:
 		s.finish(context.Cause(s.ctx))

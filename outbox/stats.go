@@ -120,7 +120,7 @@ func (c *counter) from(s State, join string) string {
 	case c.tenants != "":
 		scope = ` AND d.tenant_id IN (SELECT value FROM json_each(?1))`
 	}
-	return fmt.Sprintf(` FROM dovecote_deliveries d %s %s WHERE d.state = '%s'%s`, index, join, s, scope)
+	return fmt.Sprintf(` FROM dovecote_deliveries d %s%s WHERE d.state = '%s'%s`, index, join, s, scope)
 }
 
 // args are the arguments of from.
@@ -186,17 +186,35 @@ func (c *counter) time(query string) (time.Time, error) {
 	return t, rows.Err()
 }
 
+// streamsSQL joins each delivery with its event. lookUpSQL looks them up instead,
+// for statistics with which SQLite would go through all events in the join.
 const (
-	streamsSQL = `SELECT CAST(coalesce(e.stream, '') AS TEXT), count(*), CAST(min(e.enqueued_at) AS TEXT)`
-	largestSQL = ` GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 10000` // no more are kept, whatever producers use as names
-	eventsSQL  = `LEFT JOIN dovecote_events e NOT INDEXED ON e.row_id = d.event_row_id`
+	streamsSQL   = `SELECT CAST(coalesce(e.stream, '') AS TEXT), count(*), CAST(min(e.enqueued_at) AS TEXT)`
+	joinEventSQL = ` LEFT JOIN dovecote_events e ON e.row_id = d.event_row_id`
+	lookUpSQL    = `SELECT CAST(coalesce((SELECT e.stream` + itsEventSQL + `, '') AS TEXT), count(*), CAST(min((SELECT e.enqueued_at` + itsEventSQL + `) AS TEXT)`
+	itsEventSQL  = ` FROM dovecote_events e WHERE e.row_id = d.event_row_id)`
+	largestSQL   = ` GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 10000` // no more are kept, whatever producers use as names
 )
+
+// byStream is the query that counts the rows in a state by stream.
+func (c *counter) byStream(s State) (string, error) {
+	query := streamsSQL + c.from(s, joinEventSQL) + largestSQL
+	steps, err := c.t.plan(c.ctx, query)
+	if slices.Contains(steps, "SCAN e LEFT-JOIN") {
+		query = lookUpSQL + c.from(s, "") + largestSQL
+	}
+	return query, err
+}
 
 // streams counts by stream.
 func (c *counter) streams() error {
 	streams := make(map[string]*StreamStats)
 	for _, state := range []State{Pending, InClaim, Quarantined} {
-		err := c.each(func(scan func(...any) error) error {
+		query, err := c.byStream(state)
+		if err != nil {
+			return err
+		}
+		err = c.each(func(scan func(...any) error) error {
 			var name string
 			var n int64
 			var oldest sql.NullString
@@ -218,7 +236,7 @@ func (c *counter) streams() error {
 				s.Quarantined = n
 			}
 			return nil
-		}, streamsSQL+c.from(state, eventsSQL)+largestSQL)
+		}, query)
 		if err != nil {
 			return err
 		}
