@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -40,11 +42,14 @@ func (e *brokenEntropy) Read(p []byte) (int, error) {
 	return rand.Read(p)
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, path string) *machine {
 	m := &machine{ctx: t.Context()}
-	m.store = outboxtest.NewSpoiled(t, func(o *outbox.Options) {
-		o.Entropy, o.Now = &m.entropy, func() time.Time { return m.now }
-	})
+	var err error
+	m.store, err = outbox.Open(t.Context(), path, outbox.Options{Entropy: &m.entropy, Now: func() time.Time { return m.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.store.Close() })
 	m.db = outboxtest.Producer(t, m.store.Path())
 	m.db.SetMaxOpenConns(1)
 	m.handles = map[string]*outbox.Handle{"": m.store.AllTenants()}
@@ -404,8 +409,29 @@ func (m *machine) compareCheck(t *rapid.T, tenant string, h *outbox.Handle) {
 	}
 }
 
+// foreignFile is a file as the other library installs it, with its indexes alone.
+func foreignFile(t *testing.T) string {
+	script, err := os.ReadFile("testdata/foreign_v2.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "outbox.db")
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	must(t, db, string(script))
+	return path
+}
+
 func TestRandomStepsAgreeWithTheModel(t *testing.T) {
-	m := newMachine(t)
+	for name, file := range map[string]string{"our file": outboxtest.NewFile(t), "another library's": foreignFile(t)} {
+		t.Run(name, func(t *testing.T) { randomSteps(t, newMachine(t, file)) })
+	}
+}
+
+func randomSteps(t *testing.T, m *machine) {
 	rapid.Check(t, func(t *rapid.T) {
 		m.reset(t)
 		t.Repeat(map[string]func(*rapid.T){
