@@ -66,8 +66,7 @@ made "$root/share/bash-completion/completions/relay" "$NATIVE" completion bash
 made "$root/$ZSHDIR/_relay" "$NATIVE" completion zsh
 made "$root/share/fish/vendor_completions.d/relay.fish" "$NATIVE" completion fish
 put 644 config.example.toml "$root/share/relay/config.example.toml"
-for f in README.md ARCHITECTURE.md CHANGELOG.md LICENSE SECURITY.md $(find docs -type f ! -name '*.go' | LC_ALL=C sort); do
-	[ -e "$f" ] || continue
+for f in README.md ARCHITECTURE.md CHANGELOG.md LICENSE SECURITY.md $(find docs -type f ! -name '*_test.go' | LC_ALL=C sort); do
 	put 644 "$f" "$doc/$f"
 done
 [ -z "$remove" ] || find "$doc" "$root/share/relay" -type d -empty -delete 2>/dev/null || true
