@@ -74,7 +74,7 @@ func checkBroker(ctx context.Context, c *config, timeout time.Duration) ([]jetst
 	}
 	p, err := jetstream.Connect(c.natsOptions(zerolog.Nop()))
 	if err != nil {
-		return nil, &configError{[]problem{{File: c.file, Key: "nats", Message: err.Error()}}}
+		return nil, c.natsProblems(err)
 	}
 	defer p.Close()
 	p.SetRoutes(s.Routes)

@@ -18,7 +18,8 @@ import (
 
 // config is the configuration with its defaults filled in.
 type config struct {
-	file      string // "" when only a database was named
+	file      string   // "" when only a database was named
+	lines     keyLines // where the file sets each key
 	Outbox    outboxConfig
 	Relay     relayConfig
 	NATS      natsConfig
@@ -128,6 +129,24 @@ func (e *configError) Error() string {
 	return strings.Join(lines, "; ")
 }
 
+// natsProblems gives each mistake that the connection's own check found the line
+// of its key.
+func (c *config) natsProblems(err error) error {
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = joined.Unwrap()
+	}
+	var problems []problem
+	for _, err := range errs {
+		key, message, ok := strings.Cut(err.Error(), ": ")
+		if !ok || !strings.HasPrefix(key, "nats.") || strings.Contains(key, " ") {
+			key, message = "nats", err.Error()
+		}
+		problems = append(problems, problem{File: c.file, Line: c.lines.at(key), Key: key, Message: message})
+	}
+	return &configError{problems}
+}
+
 const maxConfigBytes = 1 << 20
 
 // loadConfig reads the TOML file at path. The error is a *configError with every
@@ -167,7 +186,7 @@ func parseConfig(file string, doc []byte, env func(string) (string, bool)) (conf
 		return config{}, &configError{[]problem{syntaxProblem(file, err)}}
 	}
 	d := decoder{file: file, lines: scanKeys(string(doc)), env: env, config: defaultConfig(), given: map[string]bool{}}
-	d.config.file = file
+	d.config.file, d.config.lines = file, d.lines
 	d.table("", tree)
 	d.checkConfig()
 	if len(d.problems) > 0 {

@@ -28,7 +28,7 @@ func TestExampleHasEveryKeyWithItsDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultConfig()
-	want.file = exampleFile
+	want.file, want.lines = exampleFile, got.lines
 	want.Outbox.Path = "/var/lib/relay/outbox.db"
 	want.Routes = []relay.Route{{Stream: "*", Tenant: "*", Subject: "events.{stream}.{type}"}}
 	if !reflect.DeepEqual(got, want) {
@@ -114,6 +114,7 @@ func TestConfigProblems(t *testing.T) {
 		{"no urls", minimal + "[nats]\nurls = []\n", []string{`f:4: nats.urls: must name at least one server`}},
 		{"url without scheme", minimal + "[nats]\nurls = [\"localhost:4222\"]\n", []string{`f:4: nats.urls: entry 1 must begin with nats://`}},
 		{"url of the web", minimal + "[nats]\nurls = [\"nats://a\", \"http://h\"]\n", []string{`f:4: nats.urls: entry 2 must begin with nats://`}},
+		{"every bad url", minimal + "[nats]\nurls = [\"http://h\", \"nats://a\", \"\", 1]\n", []string{`f:4: nats.urls: entry 1 must`, `f:4: nats.urls: entry 3 `, `f:4: nats.urls: entry 4 must be a string`}},
 		{"url without host", minimal + "[nats]\nurls = [\"nats://:4222\"]\n", []string{`f:4: nats.urls: entry 1 names no host`}},
 		{"url with a bad port", minimal + "[nats]\nurls = [\"nats://h:99999\"]\n", []string{`f:4: nats.urls: entry 1 has port "99999", outside 1..65535`}},
 		{"web sockets mixed", minimal + "[nats]\nurls = [\"nats://h\", \"ws://h\"]\n", []string{`f:4: nats.urls: mixes ws://`}},

@@ -125,16 +125,21 @@ func urlsKey(d *decoder, value any) error {
 	for i, v := range list {
 		s, ok := v.(string)
 		if !ok {
-			return fmt.Errorf("entry %d must be a string, not %s", i+1, tomlType(v))
+			d.problem("nats.urls", "entry %d must be a string, not %s", i+1, tomlType(v))
+			continue
 		}
 		u, err := checkURL(s)
 		if err != nil {
-			return fmt.Errorf("entry %d %w", i+1, err)
+			d.problem("nats.urls", "entry %d %v", i+1, err)
+			continue
 		}
 		if u.Scheme == "ws" || u.Scheme == "wss" {
 			sockets++
 		}
 		urls[i] = s
+	}
+	if d.failed("nats.urls") {
+		return nil
 	}
 	if sockets != 0 && sockets != len(urls) {
 		return errors.New("mixes ws:// or wss:// with other schemes")

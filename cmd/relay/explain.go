@@ -28,13 +28,37 @@ func (r *rowReport) explain(now time.Time) (why, next string) {
 	case string(outbox.Quarantined):
 		return r.explainQuarantined(now)
 	default:
-		return fmt.Sprintf("its state %q is none that the schema allows", r.State), "nothing; relay check lists what is wrong with the file"
+		why = fmt.Sprintf("its state %q is none that the schema allows", r.State)
+		if r.State == "" && r.DecodeError != "" { // the state is what cannot be read
+			why = "it cannot be decoded (" + r.DecodeError + ")"
+		}
+		return why, "nothing; relay check lists what is wrong with the file"
 	}
 	if r.DecodeError != "" {
 		why += "; it cannot be decoded (" + r.DecodeError + ")"
-		next = "a relay quarantines it [undecodable] instead of publishing it"
+		next = r.undecodableNext(now)
 	}
 	return why, next
+}
+
+// undecodableNext is what becomes of a row that cannot be decoded: a claim finds
+// it by its time alone, which is compared as text, so a time in a wrong form may
+// keep the row out of every claim.
+func (r *rowReport) undecodableNext(now time.Time) string {
+	const quarantines = "a relay quarantines it [undecodable] instead of publishing it"
+	column, when := "available_at", r.AvailableAt
+	if r.State == string(outbox.InClaim) {
+		column, when = "claim_expires_at", r.ClaimExpires
+	}
+	switch {
+	case when == nil && r.State == string(outbox.InClaim):
+		return "perhaps nothing: its " + column + " is compared as text, and may never come; set it to now by hand, and the next claim takes it"
+	case when == nil:
+		return fmt.Sprintf("perhaps nothing: its %s is compared as text, and may never come; set it to now by hand, or set the row aside with relay quarantine %d --reason TEXT", column, r.Row)
+	case when.After(now):
+		return "in " + roughDuration(when.Sub(now)) + " " + quarantines
+	}
+	return quarantines
 }
 
 func (r *rowReport) explainPending(now time.Time) (why, next string) {

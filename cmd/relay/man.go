@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -14,7 +15,12 @@ func (a *app) manCommand() *cobra.Command {
 		Short: "Write the man pages into a directory",
 		Long: `man writes relay.1 and a page for each command into a directory, which it makes
 when it is missing. SOURCE_DATE_EPOCH sets the date in the pages.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one directory")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
 			if err := os.MkdirAll(dir, 0o755); err != nil {

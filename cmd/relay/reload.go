@@ -29,7 +29,7 @@ func (d *daemon) reload() error {
 	d.relay.Reload(s)
 	setLogLevel(c.Log.Level)
 	d.config.takeReloaded(&c)
-	d.log.Info().Int("routes", s.Routes.Len()).Str("level", c.Log.Level).Msg("configuration reloaded")
+	d.log.Info().Int("routes", s.Routes.Len()).Str("log_level", c.Log.Level).Msg("configuration reloaded")
 	return nil
 }
 

@@ -125,7 +125,7 @@ func listen(address string) (net.Listener, error) {
 func (d *daemon) connect() error {
 	p, err := jetstream.Connect(d.config.natsOptions(d.log))
 	if err != nil {
-		return &configError{[]problem{{File: d.config.file, Key: "nats", Message: err.Error()}}}
+		return d.config.natsProblems(err)
 	}
 	d.publisher = p
 	return nil

@@ -33,7 +33,12 @@ func (a *app) showCommand() *cobra.Command {
 		Short: "Show one event, its delivery, and why it is where it is",
 		Long: `show prints one event with its delivery, says in words why it is where it is, and
 what happens next. With --config it also says which subject the event goes to.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one row, as relay list shows it")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rows, err := rowIDs(args)
 			if err != nil {
