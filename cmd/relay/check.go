@@ -62,6 +62,9 @@ func (a *app) check(ctx context.Context, timeout time.Duration, limit int) error
 
 // checkBroker asks the broker, within timeout.
 func checkBroker(ctx context.Context, c *config, timeout time.Duration) ([]jetstream.Finding, error) {
+	if err := c.requireBroker(); err != nil {
+		return nil, err
+	}
 	s, err := c.reloadable()
 	if err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ type config struct {
 	Retention relay.Retention
 	Metrics   metricsConfig
 	Log       logConfig
+
+	unset []problem // paths for the broker's use whose variables are not set
 }
 
 type outboxConfig struct {

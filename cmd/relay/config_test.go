@@ -200,6 +200,31 @@ name = "${STATE}"
 	}
 }
 
+// A service's file names its credentials by a variable that only its manager
+// sets. Looking at the outbox by hand needs none of them.
+func TestUnsetVariableMattersToTheBrokerOnly(t *testing.T) {
+	c, err := parseConfig("f", []byte(minimal+`
+[nats]
+user = "u"
+password_file = "${CREDENTIALS_DIRECTORY}/nats.password"
+[nats.tls]
+cert = "${CREDENTIALS_DIRECTORY}/cert.pem"
+key = "${CREDENTIALS_DIRECTORY}/key.pem"
+`), noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.requireBroker()
+	for _, want := range []string{"f:", "nats.password_file: ", "nats.tls.cert: ", "nats.tls.key: ", "CREDENTIALS_DIRECTORY is not set"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error %v lacks %q", err, want)
+		}
+	}
+	if _, err := parseConfig("f", []byte("[outbox]\npath = \"${NOWHERE}/a.db\"\n"), noEnv); err == nil {
+		t.Error("a database path with an unset variable is taken")
+	}
+}
+
 func TestGivenValuesReachTheConfig(t *testing.T) {
 	c, err := parseConfig("f", []byte(minimal+`
 [relay]

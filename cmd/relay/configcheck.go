@@ -202,6 +202,14 @@ func routeFaults(err error) []*relay.RouteError {
 	return nil
 }
 
+// requireBroker is what a connection to the broker needs beyond a valid file.
+func (c *config) requireBroker() error {
+	if len(c.unset) == 0 {
+		return nil
+	}
+	return &configError{c.unset}
+}
+
 // requireRoutes is what `relay run` needs beyond a valid file.
 func (c *config) requireRoutes() error {
 	if len(c.Routes) > 0 {

@@ -51,11 +51,11 @@ var configKeys = map[string]keyReader{
 
 	"nats.urls":            urlsKey,
 	"nats.name":            textKey(func(c *config) *string { return &c.NATS.Name }, 255),
-	"nats.creds":           pathKey(func(c *config) *string { return &c.NATS.Creds }),
-	"nats.nkey":            pathKey(func(c *config) *string { return &c.NATS.NKey }),
+	"nats.creds":           brokerPathKey("nats.creds", func(c *config) *string { return &c.NATS.Creds }),
+	"nats.nkey":            brokerPathKey("nats.nkey", func(c *config) *string { return &c.NATS.NKey }),
 	"nats.user":            textKey(func(c *config) *string { return &c.NATS.User }, 255),
-	"nats.password_file":   pathKey(func(c *config) *string { return &c.NATS.PasswordFile }),
-	"nats.token_file":      pathKey(func(c *config) *string { return &c.NATS.TokenFile }),
+	"nats.password_file":   brokerPathKey("nats.password_file", func(c *config) *string { return &c.NATS.PasswordFile }),
+	"nats.token_file":      brokerPathKey("nats.token_file", func(c *config) *string { return &c.NATS.TokenFile }),
 	"nats.publish_timeout": durationKey(func(c *config) *time.Duration { return &c.NATS.PublishTimeout }, 10*tick, 10*time.Minute),
 	"nats.domain":          textKey(func(c *config) *string { return &c.NATS.Domain }, 255),
 	"nats.api_prefix":      textKey(func(c *config) *string { return &c.NATS.APIPrefix }, 255),
@@ -65,9 +65,9 @@ var configKeys = map[string]keyReader{
 	"nats.routing_headers": boolKey(func(c *config) *bool { return &c.NATS.RoutingHeaders }),
 	"nats.trace_headers":   boolKey(func(c *config) *bool { return &c.NATS.TraceHeaders }),
 
-	"nats.tls.ca":              pathKey(func(c *config) *string { return &c.NATS.TLS.CA }),
-	"nats.tls.cert":            pathKey(func(c *config) *string { return &c.NATS.TLS.Cert }),
-	"nats.tls.key":             pathKey(func(c *config) *string { return &c.NATS.TLS.Key }),
+	"nats.tls.ca":              brokerPathKey("nats.tls.ca", func(c *config) *string { return &c.NATS.TLS.CA }),
+	"nats.tls.cert":            brokerPathKey("nats.tls.cert", func(c *config) *string { return &c.NATS.TLS.Cert }),
+	"nats.tls.key":             brokerPathKey("nats.tls.key", func(c *config) *string { return &c.NATS.TLS.Key }),
 	"nats.tls.handshake_first": boolKey(func(c *config) *bool { return &c.NATS.TLS.HandshakeFirst }),
 
 	"retention.delivered":   ageKey(func(c *config) *time.Duration { return &c.Retention.Delivered }),
@@ -361,6 +361,25 @@ func pathKey(field func(*config) *string) keyReader {
 	}
 }
 
+// brokerPathKey is pathKey for a file that only a connection to the broker needs. A
+// variable that is not set is a mistake only there, so that the other commands work by
+// hand with the file of a service, whose manager sets CREDENTIALS_DIRECTORY.
+func brokerPathKey(key string, field func(*config) *string) keyReader {
+	read := pathKey(field)
+	return func(d *decoder, value any) error {
+		err := read(d, value)
+		if !errors.Is(err, errUnset) {
+			return err
+		}
+		d.config.unset = append(d.config.unset, problem{File: d.file, Line: d.lines.at(key), Key: key, Message: err.Error()})
+		*field(&d.config), _ = value.(string) // present, for the checks of what belongs together
+		return nil
+	}
+}
+
+// errUnset reports a path with an environment variable that has no value.
+var errUnset = errors.New("is not set")
+
 func expandPath(s string, env func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for {
@@ -375,7 +394,7 @@ func expandPath(s string, env func(string) (string, bool)) (string, error) {
 		}
 		value, set := env(name)
 		if !set || value == "" {
-			return "", fmt.Errorf("the environment variable %s is not set", name)
+			return "", fmt.Errorf("the environment variable %s %w", name, errUnset)
 		}
 		out.WriteString(value)
 		s = after

@@ -43,6 +43,9 @@ waits for it. Logs go to standard error, with --json always as JSON.`,
 			if err := c.requireRoutes(); err != nil {
 				return err
 			}
+			if err := c.requireBroker(); err != nil {
+				return err
+			}
 			if a.json {
 				c.Log.Format = "json"
 			}
