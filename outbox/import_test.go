@@ -1,13 +1,16 @@
 package outbox_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/outbox-relay/relay/outbox"
+	"github.com/outbox-relay/relay/outbox/outboxtest"
 )
 
 var delivered = time.Date(2025, 6, 7, 8, 9, 10, 123456000, time.UTC)
@@ -208,4 +211,68 @@ func TestImportIsTheCallersToCommit(t *testing.T) {
 			t.Error("something stayed")
 		}
 	})
+}
+
+// Each step fails once. A caller that rolls back has nothing, one that commits all
+// the same has no event without its delivery, and trying again goes through.
+func TestEachStepOfAnImportFailsOnce(t *testing.T) {
+	imports := func(tx *sql.Tx) error {
+		for _, e := range []outbox.ImportEvent{{Event: event("acme", "1")}, {Event: event("acme", "2"), DeliveredAt: delivered}, {Event: event("acme", "1")}} {
+			if _, _, err := outbox.Import(context.Background(), tx, e); err != nil {
+				return err
+			}
+		}
+		return outbox.Finalize(context.Background(), tx, "acme", 1, delivered)
+	}
+	for _, commit := range []bool{false, true} {
+		t.Run(fmt.Sprintf("commit %t", commit), func(t *testing.T) {
+			for n := 1; ; n++ {
+				path, faults := outboxtest.NewFile(t), new(outboxtest.Faults)
+				c, err := faults.Connector("file:" + path + "?mode=rw&_pragma=foreign_keys(1)&_pragma=synchronous(off)")
+				if err != nil {
+					t.Fatal(err)
+				}
+				db := sql.OpenDB(c)
+				defer db.Close()
+				tx, err := outbox.Begin(t.Context(), db)
+				if err != nil {
+					t.Fatal(err)
+				}
+				faults.FailAt(n, outboxtest.IOError)
+				failed := imports(tx)
+				log := strings.Split(faults.Log(), "\n")
+				taken := faults.Disarm()
+				if failed != nil && outbox.FaultOf(failed) != outbox.FaultIO {
+					t.Fatalf("step %q: the driver's code is lost: %v", log[n-1], failed)
+				}
+				end := tx.Rollback
+				if commit {
+					end = tx.Commit
+				}
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				if got := count(t, db, `SELECT count(*) FROM dovecote_events WHERE row_id NOT IN (SELECT event_row_id FROM dovecote_deliveries)`); got != 0 {
+					t.Fatalf("step %q: %d events without delivery", log[n-1], got)
+				}
+				if !commit && count(t, db, `SELECT count(*) FROM dovecote_events`) != 0 {
+					t.Fatal("a rolled back import left something")
+				}
+				if taken < n {
+					if failed != nil {
+						t.Fatal(failed)
+					}
+					t.Logf("%d steps", taken)
+					return
+				}
+				if !commit {
+					inTx(t, db, func(tx *sql.Tx) {
+						if err := imports(tx); err != nil {
+							t.Fatalf("step %q, then: %v", log[n-1], err)
+						}
+					})
+				}
+			}
+		})
+	}
 }

@@ -158,7 +158,7 @@ func TestOperatorActionsTakeManyRows(t *testing.T) {
 		n += len(results)
 		f.After = batch[len(batch)-1]
 	}
-	if st, err := h.Counts(t.Context()); n != 1234 || err != nil || st.Pending != 1234 || st.Quarantined != 0 {
+	if st, err := h.Backlog(t.Context()); n != 1234 || err != nil || st.Pending != 1234 || st.Quarantined != 0 {
 		t.Errorf("%d, %+v, %v", n, st, err)
 	}
 }

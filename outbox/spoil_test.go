@@ -170,8 +170,8 @@ func lookAtAll(t *testing.T, h *outbox.Handle) {
 	if st, err := h.Stats(ctx); err != nil || st.Pending < 2 {
 		t.Errorf("stats: %+v, %v", st, err)
 	}
-	if st, err := h.Counts(ctx); err != nil || st.Pending < 2 {
-		t.Errorf("counts: %+v, %v", st, err)
+	if st, err := h.Backlog(ctx); err != nil || st.Pending < 2 {
+		t.Errorf("backlog: %+v, %v", st, err)
 	}
 	if _, err := h.Orphans(ctx, 0, 10); err != nil {
 		t.Errorf("orphans: %v", err)

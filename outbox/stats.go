@@ -30,47 +30,42 @@ type Stats struct {
 	QuarantineByCode                         map[string]int64
 }
 
-// Stats counts in one read transaction, without the writer slot. Its cost
-// grows with the number of rows that are not delivered (each one's event is looked
-// up for its stream: about a second for a million), plus one scan of an index, or for a
-// handle of one tenant of the deliveries, for those that are. [Handle.Counts] is
-// cheaper by far.
+// Stats counts in one read transaction, without the writer slot. Its cost is that
+// of [Handle.Backlog], plus one scan of an index, or for a handle of one tenant of
+// the deliveries, for the rows that are delivered.
 //
 // Orphans is the number of events less that of deliveries: it is exact as long as
 // every delivery has its event, which Check verifies. A row in no known state
 // counts as delivered.
 func (h *Handle) Stats(ctx context.Context) (Stats, error) {
+	return h.count(ctx, "stats", (*counter).states, (*counter).streams, (*counter).codes, (*counter).rest)
+}
+
+// Backlog is Stats without the rows that are delivered: Delivered and Orphans are
+// -1. Its cost grows with the other rows alone (each one's event is looked up for its
+// stream: about a second for a million), whatever the history; next to nothing where all
+// is delivered. So it may be called every few seconds, less often as the backlog
+// grows. In a file without the relay's own indexes it reads all deliveries for the
+// quarantined ones.
+func (h *Handle) Backlog(ctx context.Context) (Stats, error) {
+	return h.count(ctx, "backlog", (*counter).states, (*counter).streams, (*counter).codes)
+}
+
+// count counts in parts, all at one moment.
+func (h *Handle) count(ctx context.Context, op string, parts ...func(*counter) error) (Stats, error) {
 	var s Stats
-	err := h.store.read(ctx, "stats", func(ctx context.Context, t *txn) error {
+	err := h.store.read(ctx, op, func(ctx context.Context, t *txn) error {
 		c, err := h.counter(ctx, t)
 		if err != nil {
 			return err
 		}
-		for _, count := range []func() error{c.states, c.streams, c.codes, c.rest} {
-			if err := count(); err != nil {
+		for _, part := range parts {
+			if err := part(c); err != nil {
 				return err
 			}
 		}
 		s = c.Stats
 		return nil
-	})
-	return s, err
-}
-
-// Counts is Stats without what is dear: no Streams, no QuarantineByCode, Delivered
-// and Orphans -1. It reads no table, only the indexes of rows that are not delivered
-// (about 0.1 s for a million of them; next to nothing where all is delivered), and is made
-// to be called every few seconds. In a file without the relay's indexes it may have to
-// read all deliveries.
-func (h *Handle) Counts(ctx context.Context) (Stats, error) {
-	var s Stats
-	err := h.store.read(ctx, "counts", func(ctx context.Context, t *txn) error {
-		c, err := h.counter(ctx, t)
-		if err == nil {
-			err = c.states()
-		}
-		s = c.Stats
-		return err
 	})
 	return s, err
 }
