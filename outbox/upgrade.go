@@ -147,9 +147,6 @@ func texts(ctx context.Context, q querier, query string, args ...any) ([]string,
 const (
 	sequenceSQL = `SELECT seq FROM sqlite_sequence WHERE name = 'dovecote_events'`
 	asideSQL    = `
-DROP INDEX IF EXISTS dovecote_events_source_event_id;
-DROP INDEX IF EXISTS dovecote_deliveries_claimable;
-DROP INDEX IF EXISTS dovecote_deliveries_expired_claims;
 ALTER TABLE dovecote_deliveries RENAME TO dovecote_deliveries_v1;
 ALTER TABLE dovecote_events RENAME TO dovecote_events_v1;`
 	dropAsideSQL = `
@@ -157,7 +154,7 @@ DROP TABLE dovecote_deliveries_v1;
 DROP TABLE dovecote_events_v1;`
 )
 
-// moveAside renames the tables and returns the highest row id ever given out.
+// moveAside renames the tables, whose indexes go with them, and returns the highest row id ever given out.
 func moveAside(ctx context.Context, t *txn) (int64, error) {
 	var highest int64
 	err := t.conn.QueryRowContext(ctx, sequenceSQL).Scan(&highest)
