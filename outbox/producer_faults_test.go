@@ -102,7 +102,7 @@ func TestEachStepOfReadingFailsOnce(t *testing.T) {
 			return err
 		},
 		"stats":   func(t *testing.T, h *outbox.Handle) error { _, err := h.Stats(t.Context()); return err },
-		"counts":  func(t *testing.T, h *outbox.Handle) error { _, err := h.Counts(t.Context()); return err },
+		"counts":  func(t *testing.T, h *outbox.Handle) error { _, err := h.Backlog(t.Context()); return err },
 		"check":   func(t *testing.T, h *outbox.Handle) error { _, err := h.Check(t.Context(), 0); return err },
 		"orphans": func(t *testing.T, h *outbox.Handle) error { _, err := h.Orphans(t.Context(), 0, 10); return err },
 		"snapshot": func(t *testing.T, h *outbox.Handle) error {
