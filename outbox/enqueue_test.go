@@ -449,3 +449,37 @@ func enqueueOnce(db *sql.DB, id string, variant int) string {
 	}
 	return "enqueued"
 }
+
+// A context that ends between the event and its delivery keeps neither from
+// being whole.
+func TestAContextThatEndsBetweenEventAndDelivery(t *testing.T) {
+	path := outboxtest.NewFile(t)
+	var faults outboxtest.Faults
+	c, err := faults.Connector("file:" + path + "?" + patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(c)
+	defer db.Close()
+	inTx(t, db, func(tx *sql.Tx) {
+		ctx, cancel := context.WithCancel(t.Context())
+		faults.Before(func(query string, _ func(string) error) {
+			if strings.Contains(query, "INSERT INTO dovecote_deliveries") {
+				cancel()
+			}
+		})
+		if r, err := outbox.Enqueue(ctx, tx, full()); err != nil || r.Outcome != outbox.Enqueued {
+			t.Errorf("%+v, %v", r, err)
+		}
+		faults.Before(nil)
+		if ctx.Err() == nil {
+			t.Error("not reached")
+		}
+		if _, err := outbox.Enqueue(ctx, tx, event("acme", "late")); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	if n := count(t, db, `SELECT count(*) FROM dovecote_events JOIN dovecote_deliveries ON row_id = event_row_id`); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
