@@ -14,3 +14,9 @@ func writable(path string, dir bool) error {
 	}
 	return syscall.Access(path, mode)
 }
+
+// readable asks the system whether this process may read the file.
+func readable(path string) error {
+	const r = 4
+	return syscall.Access(path, r)
+}

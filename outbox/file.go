@@ -48,6 +48,9 @@ func statDatabase(path string) (fs.FileInfo, error) {
 	case info.Size() == 0:
 		return nil, &FileError{path, "the file is empty", "run `relay migrate --create` to make it an outbox", ErrEmptyFile}
 	}
+	if err := readable(path); errors.Is(err, fs.ErrPermission) {
+		return nil, &FileError{path, "the database file cannot be read: permission denied", "let this user read the file", err}
+	}
 	return info, nil
 }
 

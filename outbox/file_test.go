@@ -190,8 +190,11 @@ func withoutPermissions(t *testing.T, dir, task string) {
 			t.Errorf("the file is not named: %v", err)
 		}
 	case "unreadable":
-		if err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("the file is not named: %v", err)
+		_, readOnly := outbox.Open(t.Context(), path, outbox.Options{ReadOnly: true})
+		for _, err := range []error{err, readOnly} {
+			if !errors.As(err, &fe) || fe.Path != path || !strings.Contains(err.Error(), "let this user read the file") {
+				t.Errorf("file and remedy are not named: %v", err)
+			}
 		}
 	case "read":
 		if err != nil {

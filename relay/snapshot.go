@@ -28,7 +28,7 @@ type Snapshot struct {
 	BreakerWhy   string
 	Database     string // "" while usable, else what is wrong
 	Routes       []RouteState
-	Unrouted     int64 // events waiting for a route, as far as seen
+	Unrouted     int64 // tries of events without a route, lately; an event is tried more than once
 	InFlight     int
 	Published    uint64             // accepted since start
 	Backlog      int64              // pending rows at the last count; -1 unknown
@@ -71,7 +71,7 @@ type status struct {
 	lags        lagRing
 	quarantines []RecentQuarantine // oldest first
 
-	unrouted [2]int64 // rows seen without a route in this and the previous period
+	unrouted [2]int64 // tries of rows without a route in this and the previous period
 	since    time.Time
 }
 

@@ -182,7 +182,7 @@ func troubles(s relay.Snapshot, now time.Time) []string {
 		}
 	}
 	if s.Unrouted > 0 {
-		list = append(list, humanize.Comma(s.Unrouted)+" events without a route")
+		list = append(list, fmt.Sprintf("events without a route (%s tries lately); relay list --code unrouted shows them", humanize.Comma(s.Unrouted)))
 	}
 	if stalled := now.Sub(s.Progress); !s.Progress.IsZero() && stalled > stalledAfter {
 		list = append(list, fmt.Sprintf("no progress since %s", s.Progress.Format(time.RFC3339)))
