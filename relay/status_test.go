@@ -134,7 +134,7 @@ func TestSnapshotTellsRateLagAndBacklog(t *testing.T) {
 		for _, x := range s.Samples {
 			sum += x.Accepted
 		}
-		if sum != 600 || s.Backlog != 0 || s.Counted == nil || s.Counted.Delivered != 600 {
+		if sum != 600 || s.Backlog != 0 || s.Counted == nil || s.Counted.Delivered != -1 {
 			t.Errorf("samples sum up to %d, backlog %d, counted %+v", sum, s.Backlog, s.Counted)
 		}
 		r.broker.down()
