@@ -40,7 +40,7 @@ func TestClusterWithoutQuorum(t *testing.T) {
 			others = append(others, s)
 		}
 	}
-	r := connect(t, leader, func(o *jetstream.Options) { o.PublishTimeout = time.Second })
+	r := connect(t, leader, func(o *jetstream.Options) { o.PublishTimeout = 3 * time.Second })
 	r.SetRoutes(routes(t, relay.Route{Subject: "ev.{type}"}))
 	r.publish("ev.a")
 	r.want(relay.Accepted, "")

@@ -128,24 +128,30 @@ func (p *Publisher) overdue(f *flight) (relay.Code, string) {
 		return why.Code, text + "; " + why.Detail
 	}
 	switch s := p.streams.covering(f.subject); {
-	case s != nil && lostQuorum(s):
-		return relay.CodeNoQuorum, text + "; stream " + s.Config.Name + " has lost the majority of its replicas"
 	case s != nil && s.Config.NoAck:
 		text += "; stream " + s.Config.Name + " has no_ack set and never acknowledges"
+	case s != nil && lostQuorum(s, max(p.o.PublishTimeout/2, replicaSilence)):
+		return relay.CodeNoQuorum, text + "; stream " + s.Config.Name + " has lost the majority of its replicas"
 	}
 	return relay.CodePublishTimeout, text + "; the message may be stored"
 }
 
-// lostQuorum tells whether most of a stream's replicas are offline.
-func lostQuorum(s *jetstream.StreamInfo) bool {
+// replicaSilence is longer than a replica that lives leaves its leader without a
+// word, even an idle one: they exchange heartbeats every second.
+const replicaSilence = 1500 * time.Millisecond
+
+// lostQuorum tells whether most of a stream's replicas are offline, or have been silent
+// for longer than that. A leader that lost them says so only after ten seconds or
+// more; until then it takes messages that it can never confirm.
+func lostQuorum(s *jetstream.StreamInfo, silence time.Duration) bool {
 	if s.Cluster == nil {
 		return false
 	}
-	offline := 0
+	gone := 0
 	for _, r := range s.Cluster.Replicas {
-		if r.Offline {
-			offline++
+		if r.Offline || r.Active > silence {
+			gone++
 		}
 	}
-	return 2*offline > len(s.Cluster.Replicas)+1 || s.Config.Replicas > 1 && s.Cluster.Leader == ""
+	return 2*gone > len(s.Cluster.Replicas)+1 || s.Config.Replicas > 1 && s.Cluster.Leader == ""
 }

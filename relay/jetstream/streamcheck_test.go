@@ -89,6 +89,13 @@ func TestLostQuorum(t *testing.T) {
 	}
 	leaderless := peers(false, false)
 	leaderless.Cluster.Leader = ""
+	silent := func(active ...time.Duration) *jetstream.StreamInfo {
+		s := peers(make([]bool, len(active))...)
+		for i, d := range active {
+			s.Cluster.Replicas[i].Active = d
+		}
+		return s
+	}
 	for _, c := range []struct {
 		name string
 		s    *jetstream.StreamInfo
@@ -102,8 +109,11 @@ func TestLostQuorum(t *testing.T) {
 		{"three of five", peers(true, true, false, false), false},
 		{"two of five", peers(true, true, true, false), true},
 		{"no leader", leaderless, true},
+		{"between heartbeats", silent(time.Second, time.Second), false},
+		{"one silent", silent(3*time.Second, 0), false},
+		{"both silent", silent(3*time.Second, 2*time.Second+time.Millisecond), true},
 	} {
-		if got := lostQuorum(c.s); got != c.want {
+		if got := lostQuorum(c.s, 2*time.Second); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
