@@ -60,10 +60,18 @@ func (w *busyWait) sleep(ctx context.Context, err error) (bool, error) {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return false, fmt.Errorf("%w while the writer slot was taken: %w", ctx.Err(), err)
+		return false, w.ended(ctx.Err())
 	case <-t.C:
 		return true, nil
 	}
+}
+
+// ended is the error of a context that ended, with what was waited for until then.
+func (w *busyWait) ended(cause error) error {
+	if w.err == nil {
+		return cause
+	}
+	return fmt.Errorf("%w while the writer slot was taken: %w", cause, w.err)
 }
 
 // again starts the next whole try, or reports that there is none left.

@@ -84,10 +84,10 @@ const (
 // begin takes the writer slot, trying again within this try's time.
 func (w *writer) begin(ctx context.Context, wait *busyWait) error {
 	for {
-		err := ctx.Err()
-		if err == nil {
-			err = w.exec(ctx, beginSQL)
+		if err := ctx.Err(); err != nil {
+			return wait.ended(err)
 		}
+		err := w.exec(ctx, beginSQL)
 		if FaultOf(err) != FaultBusy {
 			if err != nil {
 				w.drop()
