@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,18 +112,4 @@ func (h *Handle) operateOne(ctx context.Context, t *txn, queries []tenantSQL, ro
 		}
 	}
 	return h.refusal(ctx, t, row)
-}
-
-// refusal says why an operator action changed nothing.
-func (h *Handle) refusal(ctx context.Context, t *txn, row int64) (outcome, err error) {
-	query, args := h.pick(classifySQL, row)
-	var state State
-	err = t.queryRow(ctx, query, args...).Scan(&state)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return ErrNotFound, nil
-	case err != nil:
-		return nil, err
-	}
-	return &TransitionError{Row: row, State: state}, nil
 }

@@ -198,6 +198,15 @@ var classifySQL = byTenant(1, `SELECT state FROM dovecote_deliveries WHERE event
 // classify tells why a settlement changed nothing, in this order: no such row; not
 // claimed; the token is another's, or the claim has expired.
 func (h *Handle) classify(ctx context.Context, t *txn, row int64) (outcome, err error) {
+	outcome, err = h.refusal(ctx, t, row)
+	if illegal := (*TransitionError)(nil); errors.As(outcome, &illegal) && illegal.State == InClaim {
+		return ErrLostClaim, err
+	}
+	return outcome, err
+}
+
+// refusal tells that a row is not there, or else in which state it is.
+func (h *Handle) refusal(ctx context.Context, t *txn, row int64) (outcome, err error) {
 	query, args := h.pick(classifySQL, row)
 	var state State
 	err = t.queryRow(ctx, query, args...).Scan(&state)
@@ -206,10 +215,8 @@ func (h *Handle) classify(ctx context.Context, t *txn, row int64) (outcome, err 
 		return ErrNotFound, nil
 	case err != nil:
 		return nil, err
-	case state != InClaim:
-		return &TransitionError{row, state}, nil
 	}
-	return ErrLostClaim, nil
+	return &TransitionError{row, state}, nil
 }
 
 // storedText makes a text for a person fit its column: valid UTF-8, without NUL, at

@@ -73,17 +73,7 @@ func (a *app) enqueue(ctx context.Context, f enqueueFlags) error {
 			return err
 		})
 	progress.end()
-	var bad *inputError
-	if errors.As(err, &bad) {
-		bad.Done = n.byOutcome()
-	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(n.byOutcome())
-	}
-	return a.printf("enqueued %d, already there %d\n", n.enqueued, n.already)
+	return a.printOutcome(err, n.byOutcome(), "enqueued %d, already there %d\n", n.enqueued, n.already)
 }
 
 // complete checks the flags and takes the tenant from the configuration.

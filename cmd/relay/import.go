@@ -96,17 +96,7 @@ func (a *app) importLines(ctx context.Context, f importFlags) error {
 			return err
 		})
 	progress.end()
-	var bad *inputError
-	if errors.As(err, &bad) {
-		bad.Done = n.byOutcome()
-	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(n.byOutcome())
-	}
-	return a.printf("imported %d, already there %d, skipped %d\n", n.imported, n.already, n.skipped)
+	return a.printOutcome(err, n.byOutcome(), "imported %d, already there %d, skipped %d\n", n.imported, n.already, n.skipped)
 }
 
 // parse reads one line. tenant, when set, is the only one allowed.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -53,4 +54,20 @@ func (p *producer) write(ctx context.Context, fn func(*sql.Tx) error) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// printOutcome ends a command that wrote batches of lines: with how many lines came to
+// what, or with the error, which then says it of the lines before.
+func (a *app) printOutcome(err error, done map[string]int, form string, args ...any) error {
+	var bad *inputError
+	if errors.As(err, &bad) {
+		bad.Done = done
+	}
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(done)
+	}
+	return a.printf(form, args...)
 }

@@ -66,8 +66,8 @@ func (c *encoder) encode(m *relay.Message) (*nats.Msg, *relay.Result) {
 		}
 	}
 	if c.routing {
-		h.set("", headerTenant, percentEncode(e.Tenant))
-		h.set("", headerStream, percentEncode(e.Stream))
+		h.set("", headerTenant, outbox.PercentEncode(e.Tenant))
+		h.set("", headerStream, outbox.PercentEncode(e.Stream))
 	}
 	if c.trace {
 		c.copyTrace(e)
@@ -108,31 +108,6 @@ func isHeaderText(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// percentEncode encodes a header value as the CloudEvents binding does: blank,
-// double quote, percent and every byte outside U+0021-007E.
-func percentEncode(s string) string {
-	const hex = "0123456789ABCDEF"
-	plain := func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' }
-	bad := 0
-	for i := range len(s) {
-		if !plain(s[i]) {
-			bad++
-		}
-	}
-	if bad == 0 {
-		return s
-	}
-	b := make([]byte, 0, len(s)+2*bad)
-	for i := range len(s) {
-		if c := s[i]; plain(c) {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		}
-	}
-	return string(b)
 }
 
 // headers builds the header map of one message after another. Most messages

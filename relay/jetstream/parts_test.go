@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
+	"github.com/outbox-relay/relay/outbox"
 	"github.com/outbox-relay/relay/relay"
 )
 
@@ -210,7 +211,7 @@ func TestPercentEncode(t *testing.T) {
 		"a\r\nb\x7f":      "a%0D%0Ab%7F",
 		"":                "",
 	} {
-		if got := percentEncode(in); got != want {
+		if got := outbox.PercentEncode(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
