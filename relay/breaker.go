@@ -19,6 +19,10 @@ const (
 	trialRows = 8
 	// probeTimeout bounds one probe.
 	probeTimeout = 5 * time.Second
+	// flapFactor is how many times as long as the last wait the breaker has to stay
+	// closed for the next outage to count as a new one. The wait grows until the broker
+	// is left alone for no more than a tenth of the time, or for maxCadence.
+	flapFactor = 10
 	// usablePoll is how often an open breaker looks whether the connection is
 	// back; the look costs nothing.
 	usablePoll = 100 * time.Millisecond
@@ -29,6 +33,11 @@ const (
 // on the backoff's cadence, and at once when the connection returns. A probe that
 // succeeds lets a few rows through; the first of them that gets an answer of its own
 // closes the breaker, one that finds the broker unavailable opens it again.
+//
+// A broker that is usable only for moments would be tried, and logged, at the rate at
+// which connections break. So an outage that comes soon after the one before it goes on
+// with the cadence where that one left it, and a connection that returns is not used
+// before the first of its waits is over.
 type breaker struct {
 	state    breakerState
 	since    time.Time // when it opened
@@ -37,6 +46,8 @@ type breaker struct {
 	code     Code
 	why      string
 	cadence  cadence
+	waited   time.Duration // the last wait that cadence gave
+	rests    time.Time     // no probe before: the outage is one of several in a short time
 
 	probeAt   time.Time // the next probe
 	lookAt    time.Time // the next look at the connection
@@ -51,6 +62,12 @@ func newBreaker(b Backoff) breaker {
 	return breaker{cadence: newCadence(b), answers: make(chan error, 1)}
 }
 
+// wait puts the next probe off.
+func (b *breaker) wait(now time.Time) {
+	b.waited = b.cadence.next()
+	b.probeAt = now.Add(b.waited)
+}
+
 // trip opens the breaker because of what was found at now. Rows that the sender
 // has not begun are taken back.
 func (l *loop) trip(now time.Time, code Code, why string) {
@@ -59,18 +76,24 @@ func (l *loop) trip(now time.Time, code Code, why string) {
 		return
 	}
 	news := b.state == closed
+	flaps := true
 	if news {
 		b.since, b.code, b.why = now, code, why
 		b.probes, b.released, b.unanswered = 0, 0, 0
-		if now.Sub(b.closedAt) > maxCadence {
-			b.cadence.reset() // else it flaps
-		}
+		flaps = now.Sub(b.closedAt) < min(flapFactor*b.waited, maxCadence)
 		l.m.breakerOpen.Set(1)
+	}
+	if !flaps {
+		b.cadence.reset()
 	}
 	b.state = open
 	l.tickAt = now
 	b.connected = l.o.Publisher.Usable() == nil
-	b.probeAt, b.lookAt = now.Add(b.cadence.next()), now.Add(usablePoll)
+	b.wait(now)
+	if b.rests = (time.Time{}); flaps {
+		b.rests = b.probeAt
+	}
+	b.lookAt = now.Add(usablePoll)
 	l.takeBackQueued(now)
 	if news {
 		l.log.Warn().Str("breaker", "open").Str("code", string(code)).Str("detail", why).
@@ -108,8 +131,12 @@ func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
 			b.code, b.why = codeOf(err), err.Error()
 		}
 		if usable && !b.connected {
-			b.cadence.reset()
-			b.probeAt = now
+			if b.rests.IsZero() {
+				b.cadence.reset()
+			}
+			if b.probeAt = now; now.Before(b.rests) {
+				b.probeAt = b.rests
+			}
 		}
 		b.connected = usable
 	}
@@ -118,7 +145,7 @@ func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
 	}
 	b.probes++
 	if !b.connected {
-		b.probeAt = now.Add(b.cadence.next())
+		b.wait(now)
 		return
 	}
 	b.probing = true
@@ -142,7 +169,7 @@ func (l *loop) probed(now time.Time, err error) {
 	}
 	if err != nil {
 		b.why = err.Error()
-		b.probeAt = now.Add(b.cadence.next())
+		b.wait(now)
 		return
 	}
 	b.state, b.passed = trial, now

@@ -163,3 +163,28 @@ func TestReturningConnectionIsUsedAtOnce(t *testing.T) {
 		eventually(t, 2*time.Second, "delivered", func() bool { return r.count(t, outbox.Delivered) == len(rows) })
 	})
 }
+
+// A connection that breaks as soon as it is used, for minutes, is neither tried nor
+// logged at the rate at which it returns, and a steady one is used soon after.
+func TestFlappingBrokerIsLeftAlone(t *testing.T) {
+	run(t, func(o *Options) {
+		o.Backoff = Backoff{Initial: 100 * time.Millisecond, Max: time.Minute, Multiplier: 2, Jitter: 0.2}
+	}, func(t *testing.T, r *rig) {
+		n := 0
+		for start := time.Now(); time.Since(start) < 5*time.Minute; {
+			r.broker.up()
+			n += len(r.enqueue(t, "orders", 20))
+			time.Sleep(150 * time.Millisecond)
+			r.broker.down()
+			time.Sleep(150 * time.Millisecond)
+		}
+		if lines := len(r.log.lines(t)); lines > 60 {
+			t.Errorf("%d log lines in five minutes", lines)
+		}
+		if r.count(t, outbox.Delivered) == 0 {
+			t.Error("nothing was delivered meanwhile")
+		}
+		r.broker.up()
+		eventually(t, 2*maxCadence, "delivered", func() bool { return r.count(t, outbox.Delivered) == n })
+	})
+}

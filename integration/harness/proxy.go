@@ -11,9 +11,13 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"github.com/rs/zerolog/log"
 
 	"github.com/outbox-relay/relay/integration/natstest"
 )
+
+// Toxics log each interruption to the library's global logger, between the test's lines.
+func init() { log.Logger = zerolog.Nop() }
 
 // Proxy is a TCP proxy in front of a broker, for faults of the network alone.
 type Proxy struct {
