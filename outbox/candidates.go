@@ -27,6 +27,12 @@ func (c candidate) compare(d candidate) int {
 // ones instead. The two agree unless a row was retried. By due time the cost does not
 // depend on how many rows wait, and no failing row starves the others.)
 func (h *Handle) candidates(ctx context.Context, t *txn, limit int) ([]candidate, error) {
+	found, err := h.earliest(ctx, t, limit)
+	h.store.deep.Store(len(found) == limit)
+	return found, err
+}
+
+func (h *Handle) earliest(ctx context.Context, t *txn, limit int) ([]candidate, error) {
 	ix, err := h.store.indexes(ctx, t)
 	if err != nil {
 		return nil, err

@@ -1,10 +1,8 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -95,7 +93,7 @@ func (h *Handle) claim(ctx context.Context, t *txn, r ClaimRequest) ([]Claimed, 
 	if err := h.store.drawTokens(batch); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(batch.rows, func(a, b Claimed) int { return cmp.Compare(a.Row, b.Row) })
+	batch.sort()
 	return batch.rows, batch.lease(ctx, t, r)
 }
 
@@ -108,20 +106,18 @@ WHERE event_row_id = ?5
 // lease writes the claims. A row whose stored columns contradict its state cannot
 // be written, and is a bad row.
 func (b *claimBatch) lease(ctx context.Context, t *txn, r ClaimRequest) error {
-	expires := t.at.Add(r.Lease)
-	stamp := formatTime(expires)
 	if len(b.rows) >= minSet && len(b.errs) == 0 {
-		done, err := b.leaseSet(ctx, t, r.Worker, stamp)
-		if err != nil {
+		switch n, err := b.leaseSet(ctx, t, leaseSetSQL, r); {
+		case err != nil:
 			return err
-		}
-		if done {
-			for i := range b.rows {
-				b.rows[i].Expires = expires
-			}
+		case n == len(b.rows):
 			return nil
+		case n > 0:
+			return vanished(len(b.rows) - n)
 		}
 	}
+	expires := t.at.Add(r.Lease)
+	stamp := formatTime(expires)
 	for i := range b.rows {
 		if err := ctx.Err(); err != nil {
 			return err

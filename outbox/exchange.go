@@ -19,7 +19,8 @@ type Exchanged struct {
 // with Limit 0 claims nothing. The claim runs inside a savepoint: when it fails,
 // ClaimErr is set and the settlements are committed all the same. The error is
 // for what took back both, or for arguments out of bounds, before anything was
-// done. With neither settlements nor a claim nothing is done.
+// done. A claim of many rows reads them before it takes the writer slot.
+// With neither settlements nor a claim nothing is done.
 func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRequest) (Exchanged, error) {
 	if err := validateBatch(batch); err != nil {
 		return Exchanged{}, err
@@ -32,6 +33,7 @@ func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRe
 			return Exchanged{}, err
 		}
 	}
+	ahead := h.readAhead(ctx, claim)
 	var x Exchanged
 	var began time.Time
 	held, err := h.store.write(ctx, "exchange", func(ctx context.Context, t *txn) (err error) {
@@ -39,7 +41,7 @@ func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRe
 		if x.Settled, err = h.settle(ctx, t, batch); err != nil || claim.Limit == 0 {
 			return err
 		}
-		x.Claimed, x.ClaimErr, err = h.claimApart(ctx, t, claim)
+		x.Claimed, x.ClaimErr, err = h.claimApart(ctx, t, claim, ahead)
 		return err
 	})
 	if err != nil {
@@ -57,11 +59,17 @@ const (
 
 // claimApart claims so that a failure leaves the transaction as it was before: the
 // failure is the first error. The second is for what spoils the transaction.
-func (h *Handle) claimApart(ctx context.Context, t *txn, r ClaimRequest) (claimed []Claimed, failure, err error) {
+func (h *Handle) claimApart(ctx context.Context, t *txn, r ClaimRequest, ahead *claimBatch) (claimed []Claimed, failure, err error) {
 	if _, err := t.exec(ctx, savepointSQL); err != nil {
 		return nil, nil, err
 	}
-	claimed, failure = h.claim(ctx, t, r)
+	done, failure := ahead.leaseAhead(ctx, t, r)
+	switch {
+	case done:
+		claimed = ahead.rows
+	case failure == nil:
+		claimed, failure = h.claim(ctx, t, r)
+	}
 	switch {
 	case FaultOf(failure) == FaultBusy, ctx.Err() != nil:
 		return nil, nil, failure // the whole operation is tried again, or ends

@@ -141,8 +141,10 @@ func failStep(t *testing.T, fc faultCase, n, code int, after bool) bool {
 	committed := after && strings.HasSuffix(failed, "exec COMMIT")
 	changed := dump(t, db) != before
 	takenBack := errors.As(err, new(*claimTakenBack))
+	// What reading ahead cannot do, the claim does itself.
+	ahead := fc.name == "exchange" && !strings.Contains(strings.Join(lines[:n], "\n"), "BEGIN IMMEDIATE")
 	switch {
-	case err == nil && !strings.Contains(failed, "ROLLBACK") && !strings.Contains(failed, "next") && !strings.Contains(failed, "wal_checkpoint"):
+	case err == nil && !ahead && !strings.Contains(failed, "ROLLBACK") && !strings.Contains(failed, "next") && !strings.Contains(failed, "wal_checkpoint"):
 		t.Fatalf("step %q failed, and the operation did not", failed)
 	case err != nil && outbox.FaultOf(err) == outbox.FaultOther:
 		t.Fatalf("step %q: the driver's code is lost: %v", failed, err)

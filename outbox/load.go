@@ -13,9 +13,10 @@ import (
 
 // claimBatch is what a claim has read and not yet written.
 type claimBatch struct {
-	rows   []Claimed
-	stored []any // each row's claim_token as it stands
-	errs   []BadRow
+	rows    []Claimed
+	stored  []any // each row's claim_token as it stands
+	errs    []BadRow
+	expired bool // some row has a claim that expired
 }
 
 func (b *claimBatch) bad(row int64, err error) {
@@ -121,6 +122,7 @@ func load(ctx context.Context, t *txn, found []candidate, maxBytes int64) (*clai
 		if total += int64(len(c.Event.Data.bytes)); maxBytes > 0 && total > maxBytes && len(b.rows) > 0 {
 			break
 		}
+		b.expired = b.expired || c.Reclaimed
 		b.rows, b.stored = append(b.rows, c), append(b.stored, l.in.token)
 	}
 	if err := l.close(); err != nil {

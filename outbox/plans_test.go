@@ -183,7 +183,7 @@ func unbounded(step, query string) bool {
 // checkSets compares what is said of the statements over sets with their plans,
 // and sees to it that they are used wherever the statistics are none or new.
 func checkSets(ctx context.Context, t *testing.T, x *txn, shape string) error {
-	for _, query := range []string{ackSetSQL.all, ackSetSQL.one, leaseSetSQL, loadSQL} {
+	for _, query := range []string{ackSetSQL.all, ackSetSQL.one, leaseSetSQL, leaseAheadSQL, loadSQL} {
 		whole, err := x.wholeSets(ctx, query)
 		if err != nil {
 			return err

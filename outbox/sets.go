@@ -62,23 +62,26 @@ func (h *Handle) ackSet(ctx context.Context, t *txn, batch []Settlement) (bool, 
 	return done, err
 }
 
-// leaseSet leases the whole batch. False: nothing was done, because a row
-// cannot be written; one by one will tell which.
-func (b *claimBatch) leaseSet(ctx context.Context, t *txn, worker, expires string) (bool, error) {
-	if whole, err := t.wholeSets(ctx, leaseSetSQL); !whole || err != nil {
-		return false, err
+// leaseSet leases the batch with query, which is leaseSetSQL or leaseAheadSQL, and returns
+// how many rows that took. If it is not all of them, the batch has no claims: the caller
+// undoes the rest. None: perhaps a row cannot be written, and one by one will tell which.
+func (b *claimBatch) leaseSet(ctx context.Context, t *txn, query string, r ClaimRequest, more ...any) (int, error) {
+	if whole, err := t.wholeSets(ctx, query); !whole || err != nil {
+		return 0, err
 	}
-	n, err := t.changed(ctx, leaseSetSQL, t.now, idList(b.rows, func(c *Claimed) int64 { return c.Row }),
-		tokenList(b.rows, func(c *Claimed) *Token { return &c.Token }), worker, expires)
-	switch {
-	case isConstraint(err):
-		return false, nil // SQLite has undone the statement
-	case err != nil:
-		return false, err
-	case n != int64(len(b.rows)):
-		return false, vanished(len(b.rows) - int(n))
+	expires := t.at.Add(r.Lease)
+	args := append([]any{
+		t.now, idList(b.rows, func(c *Claimed) int64 { return c.Row }),
+		tokenList(b.rows, func(c *Claimed) *Token { return &c.Token }), r.Worker, formatTime(expires),
+	}, more...)
+	n, err := t.changed(ctx, query, args...)
+	if isConstraint(err) {
+		return 0, nil // SQLite has undone the statement
 	}
-	return true, nil
+	for i := range b.rows {
+		b.rows[i].Expires = expires
+	}
+	return int(n), err
 }
 
 // idList is the row ids of list as a JSON array.
