@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/outbox-relay/relay/outbox"
@@ -31,22 +30,29 @@ var tableShapes = []tableShape{
 	{name: "many not yet due", state: "pending", columns: "NULL", available: farFuture, large: true},
 }
 
-// shapeRows is a claim of the measurements, shapeRounds how often it is made.
+// shapeRows is a claim of the measurements, shapeRounds how often it is made,
+// selections how often rows are selected, all of them or a few.
 const (
 	shapeRows   = 256
-	shapeRounds = 20
+	shapeRounds = 40
+	selections  = 100
+	few         = 8
 )
 
-// measureShapes takes the times of a claim and a settlement of 256 rows beside
-// many others, without and with statistics.
+// costs are in ms. Each is the lowest of many, for what disturbs a measurement only adds
+// to it.
+type costs struct{ selection, claim, settle float64 }
+
+// measureShapes takes the times of a selection, a claim and a settlement of 256 rows
+// beside many others, without and with statistics.
 func measureShapes(ctx context.Context, b *bench) error {
-	var claims, settles [][2]float64
+	var all [][2]costs
 	for _, shape := range tableShapes {
 		n := 10_000
 		if shape.large {
 			n = b.shape
 		}
-		var claim, settle [2]float64
+		var cost [2]costs
 		path, err := b.newOutbox(ctx)
 		if err != nil {
 			return err
@@ -61,7 +67,7 @@ func measureShapes(ctx context.Context, b *bench) error {
 				_, err = db.ExecContext(ctx, `ANALYZE`)
 			}
 			if err == nil {
-				claim[i], settle[i], err = claimAndSettle256(ctx, path, db)
+				cost[i], err = shapeCosts(ctx, path, db)
 			}
 		}
 		if err := errors.Join(err, db.Close()); err != nil {
@@ -71,19 +77,33 @@ func measureShapes(ctx context.Context, b *bench) error {
 		if shape.large {
 			name = fmt.Sprintf("%s (%d)", name, n)
 		}
-		b.record("claim 256, "+name, "ms of CPU", "", claim[0])
-		b.record("claim 256, "+name+", analyzed", "ms of CPU", "", claim[1])
-		claims, settles = append(claims, claim), append(settles, settle)
+		b.record("claim 256, "+name, "ms", "", cost[0].claim)
+		b.record("claim 256, "+name+", analyzed", "ms", "", cost[1].claim)
+		all = append(all, cost)
 	}
-	low, high, analyzed := claims[0][0], claims[0][0], 0.0
-	for i := range claims {
-		low, high = min(low, claims[i][0], claims[i][1]), max(high, claims[i][0], claims[i][1])
-		analyzed = max(analyzed, settles[i][1]/settles[i][0])
+	selected := spread(all, func(c costs) float64 { return c.selection })
+	claims := spread(all, func(c costs) float64 { return c.claim })
+	b.record("claim 256: slowest / fastest shape", "", "≤ 2", claims[1]/claims[0])
+	b.record("selection of 256 candidates, slowest shape", "ms", "≤ 0.5", selected[1])
+	b.record("selection of 256 candidates: slowest / fastest shape", "", "≤ 2", selected[1]/selected[0])
+	b.record("settle 256", "ms", "", all[0][0].settle)
+	worst := 0.0
+	for _, c := range all {
+		worst = max(worst, c[1].settle/c[0].settle)
 	}
-	b.record("claim 256: slowest / fastest shape", "", "≤ 2", high/low)
-	b.record("settle 256", "ms of CPU", "", settles[0][0])
-	b.record("settle 256: analyzed / not, worst shape", "", "≤ 1.5", analyzed)
+	b.record("settle 256: analyzed / not, worst shape", "", "≤ 1.5", worst)
 	return nil
+}
+
+// spread is the lowest and the highest of a cost.
+func spread(all [][2]costs, of func(costs) float64) (lowHigh [2]float64) {
+	lowHigh = [2]float64{of(all[0][0]), of(all[0][0])}
+	for _, pair := range all {
+		for _, c := range pair {
+			lowHigh[0], lowHigh[1] = min(lowHigh[0], of(c)), max(lowHigh[1], of(c))
+		}
+	}
+	return lowHigh
 }
 
 func addShape(ctx context.Context, db *sql.DB, s tableShape, n int) error {
@@ -102,53 +122,102 @@ func addShape(ctx context.Context, db *sql.DB, s tableShape, n int) error {
 	})
 }
 
-// claimAndSettle256 returns medians in ms of CPU, which is all that these take, and
-// which neighbours on the machine disturb least. The rows that are claimed have 1 KiB
-// and are due before all others.
-func claimAndSettle256(ctx context.Context, path string, db *sql.DB) (claim, settle float64, err error) {
+// shapeCosts claims rows of 1 KiB that are due before all others.
+func shapeCosts(ctx context.Context, path string, db *sql.DB) (c costs, err error) {
 	s, err := outbox.Open(ctx, path, outbox.Options{})
 	if err != nil {
-		return 0, 0, err
+		return c, err
 	}
 	defer s.Close()
 	h := s.AllTenants()
-	var claims, settles []float64
-	for round := range shapeRounds {
-		list := make([]outbox.Event, shapeRows)
-		for i := range list {
-			list[i] = event(fmt.Sprintf("round-%d-%d-%d", time.Now().UnixNano(), round, i), payload(eventSize))
-		}
-		if err := inTx(ctx, db, func(tx *sql.Tx) error {
-			if _, err := outbox.EnqueueAll(ctx, tx, list); err != nil {
-				return err
-			}
-			_, err := tx.ExecContext(ctx, `UPDATE dovecote_deliveries SET available_at = `+longAgo+`
-				WHERE event_row_id > (SELECT max(event_row_id) FROM dovecote_deliveries) - ?`, shapeRows)
-			return err
-		}); err != nil {
-			return 0, 0, err
-		}
-		began := cpu(os.Getpid())
-		claimed, err := h.Claim(ctx, "bench", time.Minute, shapeRows)
-		if err != nil {
-			return 0, 0, err
-		}
-		claims = append(claims, float64(cpu(os.Getpid())-began)/1e6)
-		if len(claimed) != shapeRows {
-			return 0, 0, fmt.Errorf("%d rows claimed", len(claimed))
-		}
-		batch := make([]outbox.Settlement, len(claimed))
-		for i := range claimed {
-			batch[i] = outbox.Settlement{Row: claimed[i].Row, Token: claimed[i].Token, Action: outbox.Ack}
-		}
-		began = cpu(os.Getpid())
-		if _, err := h.Settle(ctx, batch); err != nil {
-			return 0, 0, err
-		}
-		settles = append(settles, float64(cpu(os.Getpid())-began)/1e6)
+	if c.selection, err = selectionCost(ctx, h, db); err != nil {
+		return c, err
 	}
-	return quantile(claims, 0.5), quantile(settles, 0.5), nil
+	for round := range shapeRounds {
+		if err := enqueueFirst(ctx, db, shapeRows); err != nil {
+			return c, err
+		}
+		began := time.Now()
+		claimed, err := h.Claim(ctx, "bench", time.Minute, shapeRows)
+		claim := millis(began)
+		if err != nil {
+			return c, err
+		}
+		if len(claimed) != shapeRows {
+			return c, fmt.Errorf("%d rows claimed", len(claimed))
+		}
+		began = time.Now()
+		if err := acknowledge(ctx, h, claimed); err != nil {
+			return c, err
+		}
+		settle := millis(began)
+		if round == 0 {
+			c.claim, c.settle = claim, settle
+		}
+		c.claim, c.settle = min(c.claim, claim), min(c.settle, settle)
+	}
+	return c, nil
 }
+
+// selectionCost is what a claim costs that looks for 256 candidates and then has room for
+// the first of them only, less what one costs that looks for a few.
+func selectionCost(ctx context.Context, h *outbox.Handle, db *sql.DB) (float64, error) {
+	if err := enqueueFirst(ctx, db, 2*shapeRows); err != nil {
+		return 0, err
+	}
+	var lowest [2]float64
+	for i, request := range []outbox.ClaimRequest{
+		{Worker: "bench", Lease: time.Minute, Limit: few, MaxBytes: 1},
+		{Worker: "bench", Lease: time.Minute, Limit: shapeRows, MaxBytes: 1},
+	} {
+		for range selections {
+			began := time.Now()
+			x, err := h.Exchange(ctx, nil, request)
+			took := millis(began)
+			if err != nil || x.ClaimErr != nil || len(x.Claimed) != 1 {
+				return 0, fmt.Errorf("%d rows claimed: %w, %w", len(x.Claimed), err, x.ClaimErr)
+			}
+			if err := acknowledge(ctx, h, x.Claimed); err != nil {
+				return 0, err
+			}
+			if lowest[i] == 0 || took < lowest[i] {
+				lowest[i] = took
+			}
+		}
+	}
+	rest, err := h.Claim(ctx, "bench", time.Minute, 2*shapeRows-2*selections)
+	if err != nil {
+		return 0, err
+	}
+	return (lowest[1] - lowest[0]) * shapeRows / (shapeRows - few), acknowledge(ctx, h, rest)
+}
+
+// enqueueFirst adds n rows that are due before all others.
+func enqueueFirst(ctx context.Context, db *sql.DB, n int) error {
+	list := make([]outbox.Event, n)
+	for i := range list {
+		list[i] = event(fmt.Sprintf("first-%d-%d", time.Now().UnixNano(), i), payload(eventSize))
+	}
+	return inTx(ctx, db, func(tx *sql.Tx) error {
+		if _, err := outbox.EnqueueAll(ctx, tx, list); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE dovecote_deliveries SET available_at = `+longAgo+`
+			WHERE event_row_id > (SELECT max(event_row_id) FROM dovecote_deliveries) - ?`, n)
+		return err
+	})
+}
+
+func acknowledge(ctx context.Context, h *outbox.Handle, claimed []outbox.Claimed) error {
+	batch := make([]outbox.Settlement, len(claimed))
+	for i := range claimed {
+		batch[i] = outbox.Settlement{Row: claimed[i].Row, Token: claimed[i].Token, Action: outbox.Ack}
+	}
+	_, err := h.Settle(ctx, batch)
+	return err
+}
+
+func millis(since time.Time) float64 { return float64(time.Since(since)) / 1e6 }
 
 // measurePrune takes how long a prune keeps the writer slot from others.
 func measurePrune(ctx context.Context, b *bench) error {
