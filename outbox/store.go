@@ -49,8 +49,8 @@ type Store struct {
 	options Options
 	reader  driver.Connector
 	reads   *sql.DB
-	writer  *writer // nil: read-only
-	probe   *pinned // for Due
+	writer  *writer     // nil: read-only
+	probe   *pinned     // for Due
 	deep    atomic.Bool // the last claim found as many rows as it asked for
 	indexed atomic.Pointer[indexes]
 	good    atomic.Pointer[fs.FileInfo] // when CheckHeader was content
