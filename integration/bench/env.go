@@ -149,6 +149,8 @@ const config = `
 path = %q
 [nats]
 urls = [%q]
+[relay]
+%s
 [[route]]
 subject = "ev.{tenant}.{stream}"
 expect_stream = "EVENTS"
@@ -158,19 +160,23 @@ listen = "127.0.0.1:%s"
 level = "warn"
 `
 
-// daemon is a relay process at its default configuration.
+// daemon is a relay process.
 type daemon struct {
 	*process.Process
 	metrics string
 }
 
-func (b *bench) startRelay(k *broker, db string) (*daemon, error) {
+// startRelay starts a relay at its default configuration.
+func (b *bench) startRelay(k *broker, db string) (*daemon, error) { return b.startRelayWith(k, db, "") }
+
+// startRelayWith adds lines to [relay] of the configuration.
+func (b *bench) startRelayWith(k *broker, db, settings string) (*daemon, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	path := b.path("relay.toml")
-	if err := os.WriteFile(path, fmt.Appendf(nil, config, db, k.url, port), 0o600); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, config, db, k.url, settings, port), 0o600); err != nil {
 		return nil, err
 	}
 	p, err := b.start(b.relay, nil, "run", "--config", path)
@@ -261,8 +267,8 @@ func event(id string, data []byte) outbox.Event {
 // payload is a JSON string of n bytes.
 func payload(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
 
-// fill enqueues n events of the given size.
-func fill(ctx context.Context, path string, n, size int) error {
+// fill enqueues n events of the given size, each changed by change if that is not nil.
+func fill(ctx context.Context, path string, n, size int, change func(i int, e *outbox.Event)) error {
 	db, err := openApp(path)
 	if err != nil {
 		return err
@@ -272,7 +278,11 @@ func fill(ctx context.Context, path string, n, size int) error {
 	for first := 0; first < n; first += perTx {
 		list := make([]outbox.Event, 0, perTx)
 		for i := first; i < min(n, first+perTx); i++ {
-			list = append(list, event(fmt.Sprintf("%s-%012d", filepath.Base(path), i), data))
+			e := event(fmt.Sprintf("%s-%012d", filepath.Base(path), i), data)
+			if change != nil {
+				change(i, &e)
+			}
+			list = append(list, e)
 		}
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
@@ -292,7 +302,7 @@ func fill(ctx context.Context, path string, n, size int) error {
 func (b *bench) filled(ctx context.Context, n, size int) (string, error) {
 	path, err := b.newOutbox(ctx)
 	if err == nil {
-		err = fill(ctx, path, n, size)
+		err = fill(ctx, path, n, size, nil)
 	}
 	return path, err
 }
