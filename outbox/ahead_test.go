@@ -30,6 +30,7 @@ func TestAnExchangeThatReadAheadClaimsWhatItFinds(t *testing.T) {
 			claimed_by = 'other', claim_expires_at = '2099-01-01T00:00:00.000000Z' ` + first, rows(12), true},
 		{"one is put off", `UPDATE dovecote_deliveries SET available_at = '2099-01-01T00:00:00.000000Z' ` + first, rows(12), true},
 		{"one is claimed and given back", `UPDATE dovecote_deliveries SET attempts = 5, last_failure_code = 'x', last_failure_detail = 'y' ` + first, rows(11), true},
+		{"one is quarantined and requeued", `UPDATE dovecote_deliveries SET last_failure_code = 'requeued', last_failure_detail = 'y' ` + first, rows(11), true},
 		{"one is delivered", `UPDATE dovecote_deliveries SET state = 'delivered', delivered_at = available_at ` + first, rows(12), true},
 		{"one is quarantined", `UPDATE dovecote_deliveries SET state = 'quarantined', quarantined_at = available_at, quarantine_reason = 'x' ` + first, rows(12), true},
 		{"one is gone", `DELETE FROM dovecote_deliveries ` + first, rows(12), true},

@@ -41,7 +41,9 @@ func (h *Handle) Exchange(ctx context.Context, batch []Settlement, claim ClaimRe
 		if x.Settled, err = h.settle(ctx, t, batch); err != nil || claim.Limit == 0 {
 			return err
 		}
-		x.Claimed, x.ClaimErr, err = h.claimApart(ctx, t, claim, ahead)
+		batch := ahead
+		ahead = nil // once: if it is out of date, two would be in memory
+		x.Claimed, x.ClaimErr, err = h.claimApart(ctx, t, claim, batch)
 		return err
 	})
 	if err != nil {

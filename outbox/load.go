@@ -16,7 +16,7 @@ type claimBatch struct {
 	rows    []Claimed
 	stored  []any // each row's claim_token as it stands
 	errs    []BadRow
-	expired bool // some row has a claim that expired
+	history bool // some row has a past that its attempts do not tell of
 }
 
 func (b *claimBatch) bad(row int64, err error) {
@@ -122,7 +122,7 @@ func load(ctx context.Context, t *txn, found []candidate, maxBytes int64) (*clai
 		if total += int64(len(c.Event.Data.bytes)); maxBytes > 0 && total > maxBytes && len(b.rows) > 0 {
 			break
 		}
-		b.expired = b.expired || c.Reclaimed
+		b.history = b.history || c.Reclaimed || c.Attempts == 1 && l.in.failure != nil
 		b.rows, b.stored = append(b.rows, c), append(b.stored, l.in.token)
 	}
 	if err := l.close(); err != nil {
@@ -171,7 +171,10 @@ func (r *claimRow) claimed() (Claimed, error) {
 func (s *Store) drawTokens(b *claimBatch) error {
 	raw := make([]byte, len(b.rows)*len(Token{}))
 	for try := 0; ; try++ {
-		if _, err := io.ReadFull(s.options.Entropy, raw); err != nil {
+		s.entropy.Lock()
+		_, err := io.ReadFull(s.options.Entropy, raw)
+		s.entropy.Unlock()
+		if err != nil {
 			return fmt.Errorf("%w: %w", ErrEntropyUnavailable, err)
 		}
 		if b.setTokens(raw) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,8 +50,9 @@ type Store struct {
 	options Options
 	reader  driver.Connector
 	reads   *sql.DB
-	writer  *writer     // nil: read-only
-	probe   *pinned     // for Due
+	writer  *writer // nil: read-only
+	probe   *pinned // for Due
+	entropy sync.Mutex
 	deep    atomic.Bool // the last claim found as many rows as it asked for
 	indexed atomic.Pointer[indexes]
 	good    atomic.Pointer[fs.FileInfo] // when CheckHeader was content

@@ -48,8 +48,11 @@ func (w *writer) tryWAL(ctx context.Context) error {
 	if err := w.conn.QueryRowContext(ctx, journalModeSQL).Scan(&mode); err != nil {
 		return err
 	}
-	if strings.EqualFold(mode, "wal") {
-		return nil
+	if !strings.EqualFold(mode, "wal") {
+		if err := w.conn.QueryRowContext(ctx, useWALSQL).Scan(&mode); err != nil {
+			return err
+		}
 	}
-	return w.conn.QueryRowContext(ctx, useWALSQL).Scan(&mode)
+	w.usesLog = strings.EqualFold(mode, "wal")
+	return nil
 }

@@ -13,7 +13,8 @@ type writer struct {
 	clock  func() time.Time // nil: the database's
 	// ownsLog: SQLite does not checkpoint on this connection, the writer does.
 	ownsLog bool
-	longLog int // frames from which the log is restarted; see restartLog
+	usesLog bool // write-ahead: readers and the writer do not wait for each other
+	longLog int  // frames from which the log is restarted; see restartLog
 }
 
 func newWriter(c driver.Connector, p busyPolicy, clock func() time.Time) *writer {

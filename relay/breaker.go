@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -19,10 +20,10 @@ const (
 	trialRows = 8
 	// probeTimeout bounds one probe.
 	probeTimeout = 5 * time.Second
-	// flapFactor is how many times as long as the last wait the breaker has to stay
-	// closed for the next outage to count as a new one. The wait grows until the broker
-	// is left alone for no more than a tenth of the time, or for maxCadence.
-	flapFactor = 10
+	// steady is how long a broker has to be usable for its next outage to begin without
+	// a rest; minRest and maxCadence bound a rest.
+	steady  = 10 * time.Second
+	minRest = time.Second
 	// usablePoll is how often an open breaker looks whether the connection is
 	// back; the look costs nothing.
 	usablePoll = 100 * time.Millisecond
@@ -35,9 +36,9 @@ const (
 // closes the breaker, one that finds the broker unavailable opens it again.
 //
 // A broker that is usable only for moments would be tried, and logged, at the rate at
-// which connections break. So an outage that comes soon after the one before it goes on
-// with the cadence where that one left it, and a connection that returns is not used
-// before the first of its waits is over.
+// which connections break. So an outage that comes soon after the one before it begins
+// with a rest, in which a connection that returns is not used. The rest grows while the
+// broker is usable for less time than that, and shrinks again otherwise.
 type breaker struct {
 	state    breakerState
 	since    time.Time // when it opened
@@ -46,8 +47,8 @@ type breaker struct {
 	code     Code
 	why      string
 	cadence  cadence
-	waited   time.Duration // the last wait that cadence gave
-	rests    time.Time     // no probe before: the outage is one of several in a short time
+	rest     time.Duration // of the last outage
+	resting  time.Time     // no probe before
 
 	probeAt   time.Time // the next probe
 	lookAt    time.Time // the next look at the connection
@@ -62,10 +63,31 @@ func newBreaker(b Backoff) breaker {
 	return breaker{cadence: newCadence(b), answers: make(chan error, 1)}
 }
 
-// wait puts the next probe off.
-func (b *breaker) wait(now time.Time) {
-	b.waited = b.cadence.next()
-	b.probeAt = now.Add(b.waited)
+// begin puts the first probe off, at the beginning of an outage after the broker was
+// usable for the given time.
+func (b *breaker) begin(now time.Time, usable time.Duration) {
+	switch {
+	case usable >= steady:
+		b.rest = 0
+	case usable < max(b.rest, minRest):
+		b.rest = min(max(2*b.rest, minRest), maxCadence)
+	default:
+		b.rest = max(b.rest/2, minRest)
+	}
+	b.resting = now
+	if b.rest > 0 {
+		b.resting = now.Add(b.rest*4/5 + rand.N(b.rest/5))
+	}
+}
+
+// probeLater puts the next probe off by the cadence.
+func (b *breaker) probeLater(now time.Time) { b.probeAt = latest(now.Add(b.cadence.next()), b.resting) }
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // trip opens the breaker because of what was found at now. Rows that the sender
@@ -76,24 +98,21 @@ func (l *loop) trip(now time.Time, code Code, why string) {
 		return
 	}
 	news := b.state == closed
-	flaps := true
-	if news {
+	b.state = open
+	b.connected = l.o.Publisher.Usable() == nil
+	switch {
+	case news:
 		b.since, b.code, b.why = now, code, why
 		b.probes, b.released, b.unanswered = 0, 0, 0
-		flaps = now.Sub(b.closedAt) < min(flapFactor*b.waited, maxCadence)
-		l.m.breakerOpen.Set(1)
-	}
-	if !flaps {
 		b.cadence.reset()
+		b.begin(now, now.Sub(b.closedAt))
+		l.m.breakerOpen.Set(1)
+	case !b.connected: // the trial broke it
+		b.begin(now, now.Sub(b.passed))
 	}
-	b.state = open
 	l.tickAt = now
-	b.connected = l.o.Publisher.Usable() == nil
-	b.wait(now)
-	if b.rests = (time.Time{}); flaps {
-		b.rests = b.probeAt
-	}
 	b.lookAt = now.Add(usablePoll)
+	b.probeLater(now)
 	l.takeBackQueued(now)
 	if news {
 		l.log.Warn().Str("breaker", "open").Str("code", string(code)).Str("detail", why).
@@ -131,12 +150,8 @@ func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
 			b.code, b.why = codeOf(err), err.Error()
 		}
 		if usable && !b.connected {
-			if b.rests.IsZero() {
-				b.cadence.reset()
-			}
-			if b.probeAt = now; now.Before(b.rests) {
-				b.probeAt = b.rests
-			}
+			b.cadence.reset()
+			b.probeAt = latest(now, b.resting)
 		}
 		b.connected = usable
 	}
@@ -145,7 +160,7 @@ func (l *loop) tendBreaker(ctx context.Context, now time.Time) {
 	}
 	b.probes++
 	if !b.connected {
-		b.wait(now)
+		b.probeLater(now)
 		return
 	}
 	b.probing = true
@@ -169,7 +184,7 @@ func (l *loop) probed(now time.Time, err error) {
 	}
 	if err != nil {
 		b.why = err.Error()
-		b.wait(now)
+		b.probeLater(now)
 		return
 	}
 	b.state, b.passed = trial, now

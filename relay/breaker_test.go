@@ -190,3 +190,20 @@ func TestFlappingBrokerIsLeftAlone(t *testing.T) {
 		eventually(t, 2*maxCadence, "delivered", func() bool { return r.count(t, outbox.Delivered) == n })
 	})
 }
+
+// Short interruptions every few seconds cost little more than themselves.
+func TestShortInterruptionsCostLittle(t *testing.T) {
+	run(t, nil, func(t *testing.T, r *rig) {
+		n := 0
+		for range 30 {
+			n += len(r.enqueue(t, "orders", 5))
+			time.Sleep(5 * time.Second)
+			if delivered := r.count(t, outbox.Delivered); delivered != n {
+				t.Fatalf("%d of %d delivered", delivered, n)
+			}
+			r.broker.down()
+			time.Sleep(100 * time.Millisecond)
+			r.broker.up()
+		}
+	})
+}
