@@ -51,7 +51,7 @@ soak: ## random faults for SOAK_DURATION from SOAK_SEED, then the checker
 
 include packaging/packaging.mk
 
-bench: ## measure against the targets and against peers, about 20 minutes; writes bin/bench.md
+bench: ## measure against the targets and against peers, about half an hour; writes bin/bench.md
 	@mkdir -p bin
 	cd integration/bench && $(GO) run . -o ../../bin/bench.md
 
