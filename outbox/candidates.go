@@ -37,11 +37,9 @@ func (h *Handle) earliest(ctx context.Context, t *txn, limit int) ([]candidate, 
 	if err != nil {
 		return nil, err
 	}
-	tenants := []any{h.tenant}
-	if h.tenant == "" && ix.byTenant {
-		if tenants, err = ix.tenants(ctx, t); err != nil {
-			return nil, err
-		}
+	tenants, err := h.selected(ctx, t, ix)
+	if err != nil {
+		return nil, err
 	}
 	var all []candidate
 	for _, query := range []string{ix.pendingDue(h.tenant), ix.expired(h.tenant)} {
@@ -57,6 +55,15 @@ func (h *Handle) earliest(ctx context.Context, t *txn, limit int) ([]candidate, 
 	}
 	slices.SortFunc(all, candidate.compare)
 	return all[:min(limit, len(all))], nil
+}
+
+// selected are the tenants that the queries are run for: this handle's one, or "" for
+// all at once, or each where the indexes serve one tenant only.
+func (h *Handle) selected(ctx context.Context, t *txn, ix *indexes) ([]any, error) {
+	if h.tenant == "" && ix.byTenant {
+		return ix.tenants(ctx, t)
+	}
+	return []any{h.tenant}, nil
 }
 
 // appendCandidates appends the candidates that query finds to all.

@@ -66,11 +66,9 @@ func (h *Handle) due(ctx context.Context, t *txn, d *Due) error {
 	if err != nil {
 		return err
 	}
-	tenants := []any{h.tenant}
-	if h.tenant == "" && ix.byTenant {
-		if tenants, err = ix.tenants(ctx, t); err != nil {
-			return err
-		}
+	tenants, err := h.selected(ctx, t, ix)
+	if err != nil {
+		return err
 	}
 	for _, tenant := range tenants {
 		var args []any

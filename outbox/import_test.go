@@ -228,16 +228,8 @@ func TestEachStepOfAnImportFailsOnce(t *testing.T) {
 		t.Run(fmt.Sprintf("commit %t", commit), func(t *testing.T) {
 			for n := 1; ; n++ {
 				path, faults := outboxtest.NewFile(t), new(outboxtest.Faults)
-				c, err := faults.Connector("file:" + path + "?mode=rw&_pragma=foreign_keys(1)&_pragma=synchronous(off)")
-				if err != nil {
-					t.Fatal(err)
-				}
-				db := sql.OpenDB(c)
+				db, tx := faultyProducer(t, path, faults)
 				defer db.Close()
-				tx, err := outbox.Begin(t.Context(), db)
-				if err != nil {
-					t.Fatal(err)
-				}
 				faults.FailAt(n, outboxtest.IOError)
 				failed := imports(tx)
 				log := strings.Split(faults.Log(), "\n")

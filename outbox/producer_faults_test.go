@@ -49,28 +49,35 @@ func TestEachStepOfAProducerFailsOnce(t *testing.T) {
 	}
 }
 
+// faultyProducer is a producer's connection and transaction, whose next steps can fail.
+func faultyProducer(t *testing.T, path string, faults *outboxtest.Faults) (*sql.DB, *sql.Tx) {
+	t.Helper()
+	c, err := faults.Connector("file:" + path + "?mode=rw&_pragma=foreign_keys(1)&_pragma=synchronous(off)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(c)
+	tx, err := outbox.Begin(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, tx
+}
+
 // failProducer fails step n, and reports whether the case has fewer.
 func failProducer(t *testing.T, run func(t *testing.T, tx *sql.Tx) error, n int, after bool) bool {
 	t.Helper()
 	path := outboxtest.NewFile(t)
 	outboxtest.Enqueue(t, outboxtest.Producer(t, path), event("acme", "acme-1"))
 	var faults outboxtest.Faults
-	c, err := faults.Connector("file:" + path + "?mode=rw&_pragma=foreign_keys(1)&_pragma=synchronous(off)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := sql.OpenDB(c)
+	db, tx := faultyProducer(t, path, &faults)
 	defer db.Close()
-	tx, err := outbox.Begin(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if after {
 		faults.FailAfter(n, outboxtest.IOError)
 	} else {
 		faults.FailAt(n, outboxtest.IOError)
 	}
-	err = run(t, tx)
+	err := run(t, tx)
 	reached := faults.Disarm() >= n
 	if reached != (err != nil) || reached && outbox.FaultOf(err) != outbox.FaultIO {
 		t.Errorf("step %d, after %v: reached %v, %v", n, after, reached, err)

@@ -74,21 +74,11 @@ func (b *breaker) begin(now time.Time, usable time.Duration) {
 	default:
 		b.rest = max(b.rest/2, minRest)
 	}
-	b.resting = now
-	if b.rest > 0 {
-		b.resting = now.Add(b.rest*4/5 + rand.N(b.rest/5))
-	}
+	b.resting = now.Add(b.rest*4/5 + rand.N(b.rest/5+1))
 }
 
 // probeLater puts the next probe off by the cadence.
 func (b *breaker) probeLater(now time.Time) { b.probeAt = latest(now.Add(b.cadence.next()), b.resting) }
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
 
 // trip opens the breaker because of what was found at now. Rows that the sender
 // has not begun are taken back.

@@ -34,6 +34,13 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // canClaim reports whether there is any point in claiming.
 func (l *loop) canClaim(now time.Time) bool {
 	switch {
